@@ -1,0 +1,271 @@
+"""Waiting jobs in order: one balanced search tree per group (tenant, shape), so that no decision walks the queue.
+
+A group's tree is a treap over job slots, ordered by (order_key, row); its node weights are hashes of the row, so
+its form does not depend on history. Every node knows the smallest walltime claim below it: the first job in order
+with a claim of at most x, the oldest and the shortest are found in O(log n). Jobs of a group ask for the same, so
+when one finds no room none does, and a scheduler looks at the heads of the groups only.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from gangline.envs.core.compiled import helper
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU
+
+
+class QueueOrder(IntEnum):
+    """What orders the waiting jobs. Only visible fields enter."""
+
+    SUBMIT = 0  # first submission
+    CLAIM = 1  # shortest walltime claim first
+    F1 = 2  # log10(claim) x processors + 870 log10(submit), seconds (Carastan-Santos and de Camargo, SC 2017)
+    ATTAINED = 3  # least attained GPU time first, in doubling classes
+
+
+F1_SCALE = 1e6  # order keys are integers: F1 scores are kept to six decimals
+ATTAINED_BASE_GPU_MS = ONE_GPU * 3_600_000  # first class of LAS: one GPU-hour
+
+
+@helper
+def order_key(w: Any, job: Any) -> int:
+    """Place of a job in its group's queue; ties are broken by row."""
+    if w.params.queue_order == QueueOrder.CLAIM:
+        return job.claim_ms
+    if w.params.queue_order == QueueOrder.F1:
+        claim_s = max(job.claim_ms, 1) / 1000.0
+        submit_s = max(job.submit_ms + w.time_offset_ms, 1) / 1000.0
+        score = math.log10(claim_s) * (job.gpus_wanted / ONE_GPU) + 870.0 * math.log10(submit_s)
+        return np.int64(math.floor(score * F1_SCALE))
+    if w.params.queue_order == QueueOrder.ATTAINED:
+        return attained_class(job.gpu_time.held)
+    return job.submit_ms
+
+
+@helper
+def attained_class(held: int) -> int:
+    """Class of an attained service: 0 below one GPU-hour, then one for each doubling (Tiresias' discretized 2D-LAS)."""
+    level = 0
+    bound = ATTAINED_BASE_GPU_MS
+    while held >= bound and level < 40:
+        level += 1
+        bound *= 2
+    return level
+
+
+@helper
+def precedes(a: Any, b: Any) -> bool:
+    """Whether job a is before job b."""
+    if a.order_key != b.order_key:
+        return a.order_key < b.order_key
+    return a.row < b.row
+
+
+@helper
+def enqueue(w: Any, slot: int) -> None:
+    """Put a waiting job into its group's tree. O(log n)."""
+    jobs = w.jobs
+    job = jobs[slot]
+    group = w.groups[job.group]
+    job.is_queued = True
+    job.order_key = order_key(w, job)
+    job.left = NONE
+    job.right = NONE
+    job.parent = NONE
+    job.min_claim_ms = job.claim_ms
+    group.num_waiting += 1
+    if group.root == NONE:
+        group.root = slot
+        group.head = slot
+        group.head_key = job.order_key
+        _link_group(w, job.group)
+        return
+    at = group.root
+    while True:
+        here = jobs[at]
+        here.min_claim_ms = min(here.min_claim_ms, job.claim_ms)
+        if precedes(job, here):
+            if here.left == NONE:
+                here.left = slot
+                break
+            at = here.left
+        else:
+            if here.right == NONE:
+                here.right = slot
+                break
+            at = here.right
+    job.parent = at
+    while job.parent != NONE and _weight(job.row) > _weight(jobs[job.parent].row):
+        _rotate_up(w, group, slot)
+    if precedes(job, jobs[group.head]):
+        group.head = slot
+        group.head_key = job.order_key
+
+
+@helper
+def dequeue(w: Any, slot: int) -> None:
+    """Take a job out of its group's tree. O(log n)."""
+    jobs = w.jobs
+    job = jobs[slot]
+    group = w.groups[job.group]
+    job.is_queued = False
+    group.num_waiting -= 1
+    if group.head == slot:
+        group.head = following(w, slot)
+        group.head_key = jobs[group.head].order_key if group.head != NONE else NEVER
+    while job.left != NONE or job.right != NONE:
+        if job.left == NONE:
+            child = job.right
+        elif job.right == NONE or _weight(jobs[job.left].row) > _weight(jobs[job.right].row):
+            child = job.left
+        else:
+            child = job.right
+        _rotate_up(w, group, child)
+    above = job.parent
+    if above == NONE:
+        group.root = NONE
+        _unlink_group(w, job.group)
+    elif jobs[above].left == slot:
+        jobs[above].left = NONE
+    else:
+        jobs[above].right = NONE
+    while above != NONE:
+        _pull(jobs, above)
+        above = jobs[above].parent
+    job.parent = NONE
+
+
+@helper
+def following(w: Any, slot: int) -> int:
+    """The next job of the same group, or NONE."""
+    jobs = w.jobs
+    at = jobs[slot].right
+    if at != NONE:
+        while jobs[at].left != NONE:
+            at = jobs[at].left
+        return at
+    child = slot
+    at = jobs[slot].parent
+    while at != NONE and jobs[at].right == child:
+        child = at
+        at = jobs[at].parent
+    return at
+
+
+@helper
+def first_with_claim(w: Any, group: int, most_ms: int) -> int:
+    """First job of a group, in order, whose walltime claim is at most `most_ms`; NONE. O(log n)."""
+    jobs = w.jobs
+    at = w.groups[group].root
+    if at == NONE or jobs[at].min_claim_ms > most_ms:
+        return NONE
+    while True:
+        here = jobs[at]
+        if here.left != NONE and jobs[here.left].min_claim_ms <= most_ms:
+            at = here.left
+        elif here.claim_ms <= most_ms:
+            return at
+        else:
+            at = here.right
+
+
+@helper
+def shortest(w: Any, group: int) -> int:
+    """The job of a group with the smallest claim (first in order among equals), or NONE."""
+    root = w.groups[group].root
+    if root == NONE:
+        return NONE
+    return first_with_claim(w, group, w.jobs[root].min_claim_ms)
+
+
+@helper
+def first_waiting(w: Any) -> int:
+    """The first waiting job of all groups, or NONE. O(non-empty groups)."""
+    best = NONE
+    g = w.first_group
+    while g != NONE:
+        head = w.groups[g].head
+        if best == NONE or precedes(w.jobs[head], w.jobs[best]):
+            best = head
+        g = w.groups[g].next
+    return best
+
+
+@helper
+def _weight(row: int) -> int:
+    """Tree weight of a job: a hash of its row."""
+    x = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
+    x ^= x >> np.uint64(31)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64(x >> np.uint64(2))
+
+
+@helper
+def _pull(jobs: Any, at: int) -> None:
+    """Recompute the smallest claim of a subtree from its children."""
+    here = jobs[at]
+    least = here.claim_ms
+    if here.left != NONE:
+        least = min(least, jobs[here.left].min_claim_ms)
+    if here.right != NONE:
+        least = min(least, jobs[here.right].min_claim_ms)
+    here.min_claim_ms = least
+
+
+@helper
+def _rotate_up(w: Any, group: Any, slot: int) -> None:
+    """Exchange a node with its parent, keeping the order."""
+    jobs = w.jobs
+    node = jobs[slot]
+    above = node.parent
+    parent = jobs[above]
+    if parent.left == slot:
+        parent.left = node.right
+        if node.right != NONE:
+            jobs[node.right].parent = above
+        node.right = above
+    else:
+        parent.right = node.left
+        if node.left != NONE:
+            jobs[node.left].parent = above
+        node.left = above
+    top = parent.parent
+    parent.parent = slot
+    node.parent = top
+    if top == NONE:
+        group.root = slot
+    elif jobs[top].left == above:
+        jobs[top].left = slot
+    else:
+        jobs[top].right = slot
+    _pull(jobs, above)
+    _pull(jobs, slot)
+
+
+@helper
+def _link_group(w: Any, g: int) -> None:
+    """Put a group that has got its first job into the list of non-empty groups."""
+    group = w.groups[g]
+    group.prev = NONE
+    group.next = w.first_group
+    if w.first_group != NONE:
+        w.groups[w.first_group].prev = g
+    w.first_group = g
+
+
+@helper
+def _unlink_group(w: Any, g: int) -> None:
+    """Take an empty group out of the list."""
+    group = w.groups[g]
+    group.head = NONE
+    group.head_key = NEVER
+    if group.prev != NONE:
+        w.groups[group.prev].next = group.next
+    else:
+        w.first_group = group.next
+    if group.next != NONE:
+        w.groups[group.next].prev = group.prev
