@@ -62,7 +62,11 @@ class Names:
         try:
             return known.index(name)
         except ValueError:
-            raise unknown_name(kind.rstrip("s"), name, known) from None
+            raise unknown_name(_singular(kind), name, known) from None
+
+
+def _singular(kind: str) -> str:
+    return {"topologies": "topology", "cells": "quota cell"}.get(kind, kind.removesuffix("s").replace("_", " "))
 
 
 def _unique(values: Iterable[str]) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ def names_of(spec: WorldSpec) -> Names:
         known = getattr(names, kind)
         if len(set(known)) != len(known):
             twice = next(n for n in known if known.count(n) > 1)
-            raise GanglineError(f"{kind.rstrip('s')} {twice!r} is defined twice, expected names to differ")
+            raise GanglineError(f"{_singular(kind)} {twice!r} is defined twice, expected names to differ")
     for limit, kind in (
         (MAX_RESOURCES, "resources"),
         (MAX_FLAVORS, "flavors"),
@@ -268,6 +272,7 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
         "max_users": len(spec.users),
         "max_queues": len(spec.queues),
         "max_groups": trace.num_groups,
+        "max_shapes": trace.num_shapes,
     }
     hoped = {"max_jobs": jobs, "max_pod_sets": int(len(trace.pod_sets) * share), "max_pods": pods}
     for size in SIZE_CLASSES:
@@ -277,7 +282,9 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
     for field, value in needed.items():
         if getattr(largest, field) < value:
             what = field.removeprefix("max_").replace("_", " ")
-            raise GanglineError(f"the world needs {value} {what}, the largest size class holds {getattr(largest, field)}")
+            raise GanglineError(
+                f"the world needs {value} {what}, the largest size class holds {getattr(largest, field)}"
+            )
     return largest  # jobs come and go: whether they fit at once shows when they run
 
 
@@ -305,6 +312,7 @@ def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> N
         w[field] = NONE
     for field in ("heap_place", "slot_keys"):
         w[field][:] = NONE
+    w["no_room_at"][:] = NONE
     w["thin_below"] = _MASK64
     w["next_arrival_ms"] = NEVER
     w["timer_ms"] = NEVER
@@ -315,7 +323,7 @@ def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> N
     _fill_queues(w, spec, names)
     _fill_tenants(w, spec, names)
     groups = w["groups"]
-    for field in ("root", "head", "next", "prev"):
+    for field in ("root", "head", "next", "prev", "no_room_at"):
         groups[field] = NONE
     groups["head_key"] = NEVER
     w["num_groups"] = trace.num_groups
@@ -354,7 +362,9 @@ def _fill_params(params: np.void, spec: WorldSpec, names: Names) -> None:
     params["mean_down_ms"] = options.mean_down_ms
     locality = list(options.locality) or [1000]
     if len(locality) > MAX_GPUS_PER_NODE or min(locality) < 1 or max(locality) > 1000:
-        raise GanglineError(f"locality is {locality}, expected at most {MAX_GPUS_PER_NODE} speeds in 1..1000 thousandths")
+        raise GanglineError(
+            f"locality is {locality}, expected at most {MAX_GPUS_PER_NODE} speeds in 1..1000 thousandths"
+        )
     params["locality"] = (locality + [locality[-1]] * MAX_GPUS_PER_NODE)[:MAX_GPUS_PER_NODE]
     has_topology = bool(options.locality) and options.locality_topology in names.topologies
     params["locality_topology"] = names.topologies.index(options.locality_topology) if has_topology else NONE
@@ -369,7 +379,9 @@ def _fill_domains(w: np.void, spec: WorldSpec, names: Names) -> None:
         record["topology"] = names.topologies.index(domain.topology)
         record["tier"] = domain.tier
         record["name_rank"] = ranks[d]
-        record["parent"] = NONE if domain.parent is None else names.find("domains", f"{domain.topology}/{domain.parent}")
+        record["parent"] = (
+            NONE if domain.parent is None else names.find("domains", f"{domain.topology}/{domain.parent}")
+        )
         if domain.parent is not None and spec.domains[record["parent"]].tier <= domain.tier:
             raise GanglineError(f"domain {domain.name!r} has tier {domain.tier}, expected less than its parent's")
 

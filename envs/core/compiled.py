@@ -15,9 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def helper(function: F) -> F:
     """A function that only kernels call."""
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
+    compiled: F = numba.njit(
+        cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
     return compiled
 
 

@@ -28,7 +28,6 @@ from gangline.envs.core.simulator import (
     run_instant,
 )
 from gangline.envs.core.events import next_kind
-from gangline.envs.core.slots import take_job  # noqa: F401  (kept importable for tests)
 from gangline.envs.core.transactions import (
     _charge_pod_set,
     begin,
@@ -47,7 +46,7 @@ from gangline.envs.core.types import (
     DECISION,
     FULL_SPEED,
     NEVER,
-    NONE,
+    NO_TIME,
     ErrorCode,
     EventKind,
     JobKind,
@@ -79,7 +78,7 @@ def start_worlds(worlds: Any, rows: Any, schedule: Any) -> None:
 def advance(worlds: Any, i: int, rows: Any, pod_sets: Any, schedule: Any, log: Any, until_ms: int) -> None:
     """Apply every event up to and including `until_ms`, nobody being asked, and set the clock to it."""
     w = worlds[i]
-    while next_time_ms(w) <= until_ms and w.error == ErrorCode.NONE:
+    while next_time_ms(w) < NEVER and next_time_ms(w) <= until_ms and w.error == ErrorCode.NONE:
         run_instant(w, rows, pod_sets, schedule, log)
     if w.error == ErrorCode.NONE:
         go_to(w, until_ms)
@@ -144,27 +143,39 @@ def enter_job(worlds: Any, i: int, rows: Any, row: int, pod_sets: Any, log: Any)
 
 
 @kernel
-def enter_admission(worlds: Any, i: int, slot: int, index: int, count: int, flavors: Any, admit_ms: int) -> None:
+def enter_admission(
+    worlds: Any, i: int, slot: int, index: int, count: int, flavors: Any, admit_ms: int, log: Any
+) -> None:
     """It holds quota, whether the limits allow that or not."""
     w = worlds[i]
     job = w.jobs[slot]
     ps = pod_set_slot(w, slot, index)
     pod_set = w.pod_sets[ps]
+    begin(w)
+    touch(w, slot)
     pod_set.num_admitted = count
     for r in range(w.params.num_resources):
         pod_set.admitted_flavor[r] = flavors[r]
-    begin(w)
     _charge_pod_set(w, slot, ps, count, 1)
-    w.num_journal = 0
     job.is_admitted = True
     job.admit_ms = admit_ms
     if job.state == JobState.QUEUED:
         job.state = JobState.ADMITTED
+    commit(w, log)
 
 
 @kernel
 def enter_pods(
-    worlds: Any, i: int, slot: int, index: int, node: int, count: int, gpu: int, whole_node: bool, release_ms: int, log: Any
+    worlds: Any,
+    i: int,
+    slot: int,
+    index: int,
+    node: int,
+    count: int,
+    gpu: int,
+    whole_node: bool,
+    release_ms: int,
+    log: Any,
 ) -> None:
     """It has pods on a node, bound or releasing until `release_ms` (NEVER = bound)."""
     w = worlds[i]
@@ -205,8 +216,10 @@ def enter_history(
     ends_after_release: bool,
     log: Any,
 ) -> None:
-    """Its past: progress, counts, and times (first start, start, last submission, eviction; NONE = leave)."""
+    """Its past: progress, counts, and times (first start, start, last submission, eviction, eligible; NO_TIME = leave)."""
     w = worlds[i]
+    begin(w)
+    touch(w, slot)
     job = w.jobs[slot]
     full = job.work_ms * FULL_SPEED
     job.progress.left = full - progress_ms * FULL_SPEED
@@ -216,20 +229,22 @@ def enter_history(
         job.progress.cycle_ms = min(progress_ms - saved_ms, job.checkpoint_interval_ms)
     job.starts = starts
     job.preemptions = preemptions
-    if times[0] != NONE:
+    if times[0] != NO_TIME:
         job.first_start_ms = times[0]
-    if times[1] != NONE:
+    if times[1] != NO_TIME:
         job.start_ms = times[1]
-    if times[2] != NONE:
+    if times[2] != NO_TIME:
         job.last_submit_ms = times[2]
-    if times[3] != NONE:
+    if times[3] != NO_TIME:
         job.evict_ms = times[3]
+    if times[4] != NO_TIME and job.state == JobState.QUEUED:
+        job.state = JobState.NOT_ELIGIBLE
+        job.eligible_ms = times[4]
+        job.waits_by_scheduler = True
     if ends_after_release and job.state == JobState.RELEASING:
         job.then = Then.CANCEL
         job.end_outcome = Outcome.PREEMPTED
         job.end_ms = w.now_ms
-    begin(w)
-    touch(w, slot)
     commit(w, log)
 
 
@@ -251,10 +266,19 @@ def clear_history(worlds: Any, i: int) -> None:
 
 @helper
 def _run(
-    worlds: Any, i: int, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any, until_ms: int
+    worlds: Any,
+    i: int,
+    decide: Any,
+    private: Any,
+    out: Any,
+    rows: Any,
+    pod_sets: Any,
+    schedule: Any,
+    log: Any,
+    until_ms: int,
 ) -> int:
     w = worlds[i]
-    while next_time_ms(w) <= until_ms and w.error == ErrorCode.NONE:
+    while next_time_ms(w) < NEVER and next_time_ms(w) <= until_ms and w.error == ErrorCode.NONE:
         if run_instant(w, rows, pod_sets, schedule, log) and w.error == ErrorCode.NONE:
             ask(w, decide, private, out[0], rows, pod_sets, schedule, log)
     if w.error == ErrorCode.NONE and until_ms < NEVER:
@@ -264,7 +288,16 @@ def _run(
 
 @helper
 def _cycles(
-    worlds: Any, i: int, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any, count: int
+    worlds: Any,
+    i: int,
+    decide: Any,
+    private: Any,
+    out: Any,
+    rows: Any,
+    pod_sets: Any,
+    schedule: Any,
+    log: Any,
+    count: int,
 ) -> int:
     w = worlds[i]
     until = NEVER

@@ -20,7 +20,9 @@ def progress_until(position_ms: int, interval_ms: int, cost_ms: int) -> int:
 
 
 @helper
-def pass_time(progress: Any, gpu_time: Any, elapsed_ms: int, gpus: int, speed: int, interval_ms: int, cost_ms: int) -> None:
+def pass_time(
+    progress: Any, gpu_time: Any, elapsed_ms: int, gpus: int, speed: int, interval_ms: int, cost_ms: int
+) -> None:
     """Let `elapsed_ms` pass for something that runs on `gpus` milli-GPU.
 
     Args:
@@ -124,13 +126,17 @@ def accrue_job(w: Any, slot: int) -> None:
         while at != NONE:
             pod = w.pods[at]
             if pod.state == PodState.BOUND:
-                pass_time(
-                    pod.progress, gpu_time, elapsed, pod.gpus_asked, w.nodes[pod.node].speed, NEVER, 0
-                )
+                pass_time(pod.progress, gpu_time, elapsed, pod.gpus_asked, w.nodes[pod.node].speed, NEVER, 0)
             at = pod.next
     elif job.state == JobState.RUNNING and not job.is_hung:
         pass_time(
-            job.progress, gpu_time, elapsed, job.gpus_bound, job.speed, job.checkpoint_interval_ms, job.checkpoint_cost_ms
+            job.progress,
+            gpu_time,
+            elapsed,
+            job.gpus_bound,
+            job.speed,
+            job.checkpoint_interval_ms,
+            job.checkpoint_cost_ms,
         )
     else:
         gpu_time.hang += elapsed * job.gpus_bound

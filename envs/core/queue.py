@@ -19,12 +19,13 @@ from gangline.envs.core.types import NEVER, NONE, ONE_GPU
 
 
 class QueueOrder(IntEnum):
-    """What orders the waiting jobs. Only visible fields enter."""
+    """What orders the waiting jobs. Only visible fields enter, but for the oracle's."""
 
     SUBMIT = 0  # first submission
     CLAIM = 1  # shortest walltime claim first
     F1 = 2  # log10(claim) x processors + 870 log10(submit), seconds (Carastan-Santos and de Camargo, SC 2017)
     ATTAINED = 3  # least attained GPU time first, in doubling classes
+    REMAINING = 4  # oracle: least work left first; the one order that is told the truth
 
 
 F1_SCALE = 1e6  # order keys are integers: F1 scores are kept to six decimals
@@ -43,6 +44,8 @@ def order_key(w: Any, job: Any) -> int:
         return np.int64(math.floor(score * F1_SCALE))
     if w.params.queue_order == QueueOrder.ATTAINED:
         return attained_class(job.gpu_time.held)
+    if w.params.queue_order == QueueOrder.REMAINING:
+        return job.progress.left
     return job.submit_ms
 
 

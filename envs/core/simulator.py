@@ -32,6 +32,7 @@ from gangline.envs.core.transactions import (
     commit,
     drop_reservations,
     end_job,
+    forget_journal,
     gangs_are_whole,
     mark_releasing,
     pod_set_slot,
@@ -50,6 +51,7 @@ from gangline.envs.core.types import (
     FULL_SPEED,
     MAX_COMMANDS,
     NEVER,
+    NO_TIME,
     NONE,
     ChangeKind,
     ErrorCode,
@@ -297,6 +299,7 @@ def clear_job(w: Any, slot: int) -> None:
     job.is_hung = False
     job.has_stopped = False
     job.is_first_placement = False
+    job.is_lifted = False
     job.waits_by_scheduler = False
     job.is_queued = False
     job.is_listed = False
@@ -309,13 +312,13 @@ def clear_job(w: Any, slot: int) -> None:
     job.next_dependent = NONE
     job.starts = 0
     job.preemptions = 0
-    job.admit_ms = NONE
-    job.evict_ms = NONE
+    job.admit_ms = NO_TIME
+    job.evict_ms = NO_TIME
     job.first_start_ms = NEVER
     job.start_ms = NEVER
     job.hang_since_ms = NEVER
     job.end_ms = NEVER
-    job.touch_ms = NONE
+    job.touch_ms = NO_TIME
     job.speed = 0
     job.num_wanted = 0
     job.num_bound = 0
@@ -437,7 +440,7 @@ def apply_change(w: Any, change: Any, log: Any) -> None:
         _set_replicas(w, slot_of(w, change.index), change.cell, change.value, log)
     elif change.what == ChangeKind.NODE_STATE:
         set_node_state(w, change.index, change.value, log)
-    w.version += 1
+    w.room_version += 1
 
 
 @helper
@@ -471,7 +474,7 @@ def _set_replicas(w: Any, slot: int, index: int, replicas: int, log: Any) -> Non
             pod.gives_back = True
             release_pod(w, at)
         at = pod.prev
-    w.num_journal = 0
+    forget_journal(w)
     if w.jobs[slot].state == JobState.RUNNING and w.jobs[slot].num_bound == 0:
         requeue_or_wait(w, slot)
     commit(w, log)
@@ -532,7 +535,7 @@ def _finish(w: Any, slot: int, log: Any) -> None:
                 mark_releasing(w, at, w.now_ms + w.params.completing_ms)
             else:
                 release_pod(w, at)
-            w.num_journal = 0
+            forget_journal(w)
         at = pod.next
     count_wanted(w, slot)
     if job.num_wanted == 0:
@@ -569,7 +572,7 @@ def _stop_and_requeue(w: Any, slot: int, outcome: int, log: Any) -> None:
     while at != NONE:
         if w.pods[at].state == PodState.BOUND:
             release_pod(w, at)
-            w.num_journal = 0
+            forget_journal(w)
         at = w.pods[at].next
     job.preemptions += 1
     pods_were_lost(w, slot, Then.REQUEUE)
@@ -646,7 +649,7 @@ def set_node_state(w: Any, n: int, state: int, log: Any) -> None:
         w.gpus_up -= gpus
     node.state = state
     w.shares_are_stale = True
-    w.version += 1
+    w.room_version += 1
     if state == NodeState.DOWN:
         while node.first_pod != NONE:
             _lose_node(w, _first_row_on(w, n), n, log)
@@ -680,7 +683,7 @@ def _lose_node(w: Any, slot: int, n: int, log: Any) -> None:
         if pod.node == n and (pod.state == PodState.BOUND or pod.state == PodState.RELEASING):
             lost_bound = lost_bound or pod.state == PodState.BOUND
             release_pod(w, at)
-            w.num_journal = 0
+            forget_journal(w)
         at = pod.next
     if lost_bound:
         if is_gang:
@@ -688,7 +691,7 @@ def _lose_node(w: Any, slot: int, n: int, log: Any) -> None:
             while at != NONE:
                 if w.pods[at].state == PodState.BOUND:
                     release_pod(w, at)
-                    w.num_journal = 0
+                    forget_journal(w)
                 at = w.pods[at].next
         job.preemptions += 1
         pods_were_lost(w, slot, Then.REQUEUE)

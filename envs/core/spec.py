@@ -133,6 +133,7 @@ class LiveSpec:
     last_submit_ms: int | None = None
     admit_ms: int | None = None
     evict_ms: int | None = None
+    eligible_ms: int | None = None  # held by the scheduler, or by a requeue delay, until then
     progress_ms: int = 0  # work done, ms at full speed
     saved_ms: int = 0  # of it, safe in a checkpoint
     starts: int | None = None  # None = 1 if it has pods, else 0
@@ -175,7 +176,9 @@ class ChangeSpec:
     """A change that comes from outside, at a time."""
 
     time_ms: int
-    what: Literal["nominal", "borrowing_limit", "lending_limit", "tenant_weight", "replicas", "node_state", "queue_weight"]
+    what: Literal[
+        "nominal", "borrowing_limit", "lending_limit", "tenant_weight", "replicas", "node_state", "queue_weight"
+    ]
     target: str  # queue, tenant, job or node
     cell: tuple[str, str] | None = None  # (flavor, resource)
     pod_set: int = 0
@@ -227,9 +230,7 @@ class WorldSpec:
 class Command:
     """One command of a transaction, by names. `World.apply` takes lists of them; docs/model.md section 5 is the meaning."""
 
-    op: Literal[
-        "admit", "unadmit", "place", "evict", "suspend", "resume", "hold", "cancel", "reserve", "unreserve"
-    ]
+    op: Literal["admit", "unadmit", "place", "evict", "suspend", "resume", "hold", "cancel", "reserve", "unreserve"]
     job: str
     pod_set: int | None = None  # admit, place; evict: None = all
     node: str | None = None  # place, reserve; evict: None = any

@@ -50,7 +50,6 @@ from gangline.envs.core.slots import (
 from gangline.envs.core.types import (
     FULL_SPEED,
     MAX_COMMANDS,
-    MAX_TOUCHED,
     NEVER,
     NONE,
     ONE_GPU,
@@ -102,7 +101,7 @@ def touch(w: Any, slot: int) -> bool:
     job = w.jobs[slot]
     if job.change == w.change:
         return True
-    if w.num_touched >= MAX_TOUCHED or w.num_pod_sets_before + job.num_pod_sets > MAX_TOUCHED:
+    if w.num_touched >= len(w.touched) or w.num_pod_sets_before + job.num_pod_sets > len(w.pod_sets_before):
         return False
     accrue_job(w, slot)
     w.touched[w.num_touched] = slot
@@ -132,6 +131,13 @@ def note(w: Any, step: int, a: int, b: int, amount: int) -> None:
 def journal_has_room(w: Any, steps: int) -> bool:
     """Whether the journal takes that many more steps."""
     return w.num_journal + steps <= len(w.journal)
+
+
+@helper
+def forget_journal(w: Any) -> None:
+    """An event is never undone: its steps need not be kept. Room may have been made."""
+    w.num_journal = 0
+    w.room_version += 1
 
 
 @helper
@@ -184,11 +190,12 @@ def commit(w: Any, log: Any) -> None:
         if entry.step == Step.UNRESERVE:
             w.reservations[entry.a].next = w.free_reservation
             w.free_reservation = entry.a
+        if entry.step in (Step.RELEASE, Step.GIVE_BACK, Step.UNRESERVE, Step.SUSPEND):
+            w.room_version += 1
     w.num_journal = 0
     for i in range(w.num_touched):
         settle(w, w.touched[i], w.before[i], log)
     w.num_touched = 0
-    w.version += 1
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -536,7 +543,9 @@ def _try_admit(w: Any, slot: int, command: Any) -> int:
         return Result.BAD_INDEX
     pod_set = w.pod_sets[ps]
     admitted_now = job.is_admitted and job.admit_ms == w.now_ms and not w.before[_place_touched(w, slot)].is_admitted
-    if w.params.quota != Quota.ENFORCED or not (job.state == JobState.QUEUED or (job.state == JobState.ADMITTED and admitted_now)):
+    if w.params.quota != Quota.ENFORCED or not (
+        job.state == JobState.QUEUED or (job.state == JobState.ADMITTED and admitted_now)
+    ):
         return Result.WRONG_STATE
     if pod_set.num_admitted > 0:
         return Result.WRONG_STATE
@@ -623,7 +632,13 @@ def _try_place(w: Any, slot: int, command: Any) -> int:
     gpu = command.gpu
     if gpu != NONE:
         request = pod_set.request[w.params.gpu_resource] if w.params.gpu_resource != NONE else 0
-        if gpu < 0 or gpu >= node.num_gpus or request == 0 or request >= ONE_GPU or command.pods * request > node.gpu_free[gpu]:
+        if (
+            gpu < 0
+            or gpu >= node.num_gpus
+            or request == 0
+            or request >= ONE_GPU
+            or command.pods * request > node.gpu_free[gpu]
+        ):
             return Result.NO_ROOM
         if node.gpu_free[gpu] == ONE_GPU and node.free_gpus * ONE_GPU <= node.planned[w.params.gpu_resource]:
             return Result.NO_ROOM
@@ -1279,7 +1294,11 @@ def schedule_job(w: Any, slot: int) -> None:
         if at_ms < time_ms or (at_ms == time_ms and kind > EventKind.FINISH):
             time_ms = at_ms
             kind = EventKind.FINISH
-    if job.hang_since_ms < NEVER and w.params.hang_timeout_ms < NEVER and (job.state == JobState.PARTIAL or job.is_hung):
+    if (
+        job.hang_since_ms < NEVER
+        and w.params.hang_timeout_ms < NEVER
+        and (job.state == JobState.PARTIAL or job.is_hung)
+    ):
         at_ms = max(w.now_ms, job.hang_since_ms + w.params.hang_timeout_ms)
         if at_ms < time_ms or (at_ms == time_ms and kind > EventKind.FAIL_OR_HANG):
             time_ms = at_ms
@@ -1311,6 +1330,58 @@ def schedule_job(w: Any, slot: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------
+# What if: take running jobs off their nodes for a search
+# ---------------------------------------------------------------------------------------------------------------
+
+
+@helper
+def lift(w: Any, slot: int) -> bool:
+    """Take a job's bound pods off their nodes, and its quota back, to see what would fit; False if the list is full."""
+    if w.num_lifted >= len(w.lifted):
+        return False
+    w.lifted[w.num_lifted] = slot
+    w.num_lifted += 1
+    _lift_or_put_back(w, slot, -1)
+    w.jobs[slot].is_lifted = True
+    return True
+
+
+@helper
+def put_back(w: Any, slot: int) -> None:
+    """Undo `lift` for one job; order does not matter. It stays in the list, no longer marked."""
+    _lift_or_put_back(w, slot, 1)
+    w.jobs[slot].is_lifted = False
+
+
+@helper
+def put_all_back(w: Any) -> None:
+    """Undo every `lift`."""
+    for i in range(w.num_lifted - 1, -1, -1):
+        if w.jobs[w.lifted[i]].is_lifted:
+            put_back(w, w.lifted[i])
+    w.num_lifted = 0
+
+
+@helper
+def _lift_or_put_back(w: Any, slot: int, sign: int) -> None:
+    """Node resources and quota of a job's bound pods."""
+    at = w.jobs[slot].first_pod
+    while at != NONE:
+        if w.pods[at].state == PodState.BOUND:
+            _hold(w, at, sign)
+            if w.params.quota == Quota.TRACKED:
+                _charge_pod(w, at, sign)
+        at = w.pods[at].next
+    if w.params.quota == Quota.ENFORCED and w.jobs[slot].is_admitted:
+        journal = w.num_journal
+        ps = w.jobs[slot].first_pod_set
+        while ps != NONE:
+            _charge_pod_set(w, slot, ps, w.pod_sets[ps].num_admitted, sign)
+            ps = w.pod_sets[ps].next
+        w.num_journal = journal
+
+
+# ---------------------------------------------------------------------------------------------------------------
 # Planning: find nodes for a whole job, and write the commands
 # ---------------------------------------------------------------------------------------------------------------
 
@@ -1323,6 +1394,9 @@ def plan(w: Any, slot: int, rule: int, out: Any) -> bool:
     enforced the transaction admits the job too, in the first allowed flavor whose quota and nodes suffice.
     Returns: False, with `out` and the world unchanged, if there is no room.
     """
+    job = w.jobs[slot]
+    if not may_have_room(w, slot):
+        return False
     w.totals.num_attempts += 1
     first = out.num_commands
     begin(w)
@@ -1330,11 +1404,22 @@ def plan(w: Any, slot: int, rule: int, out: Any) -> bool:
     undo(w)
     if not found:
         out.num_commands = first
+        if job.num_bound == 0:
+            w.groups[job.group].no_room_at = w.room_version
         return False
     for i in range(first, out.num_commands):
         out.commands[i].transaction = out.num_transactions
     out.num_transactions += 1
     return True
+
+
+@helper
+def may_have_room(w: Any, slot: int) -> bool:
+    """False if a job of the same shape or group has found no room since room was last made."""
+    job = w.jobs[slot]
+    if job.first_reservation != NONE or job.num_bound > 0:
+        return True
+    return w.no_room_at[job.shape] != w.room_version and w.groups[job.group].no_room_at != w.room_version
 
 
 @helper
@@ -1392,11 +1477,7 @@ def quota_suffices(w: Any, job: Any, pod_set: Any, pods: int, flavor: int) -> bo
         return True
     for r in range(w.params.num_resources):
         cell = cell_of(w, flavor, r)
-        if (
-            cell != NONE
-            and (pod_set.asked >> r) & 1
-            and available(w, job.queue, cell) < pods * pod_set.request[r]
-        ):
+        if cell != NONE and (pod_set.asked >> r) & 1 and available(w, job.queue, cell) < pods * pod_set.request[r]:
             return False
     return True
 
@@ -1407,6 +1488,8 @@ def _plan_on_flavor(w: Any, slot: int, ps: int, flavor: int, wanted: int, rule: 
     job = w.jobs[slot]
     pod_set = w.pod_sets[ps]
     if measure_fit(w, job, pod_set, flavor, wanted) < wanted:
+        if flavor == NONE and pod_set.index == 0 and job.num_bound == 0 and w.num_touched == 1:
+            w.no_room_at[job.shape] = w.room_version
         return False
     if not narrow_by_wish(w, job, rule, wanted):
         return False

@@ -26,6 +26,7 @@ import numpy as np
 
 NEVER = np.int64(1 << 62)  # a time that does not come; an unlimited amount; a walltime claim that was not given
 NO_LIMIT = np.int64(-1)  # a borrowing or lending limit that was not set (Kueue: nil)
+NO_TIME = np.int64(-(1 << 62))  # a time that was not noted
 NONE = -1  # no index: no node, no job, no queue, no parent
 MAX_RESOURCES = 8
 MAX_FLAVORS = 8
@@ -357,6 +358,7 @@ JOB = np.dtype(
         ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
         ("has_stopped", np.bool_),  # within a change: its attempt was ended, roll back
         ("waits_by_scheduler", np.bool_),  # not eligible by a hold or a requeue delay, not by its user's wish
+        ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
         ("is_first_placement", np.bool_),  # within a change: got its first pods in it
         ("change", np.int64),  # the last change that touched it
         ("num_gone", np.int32),  # within a change: pods that have left
@@ -502,6 +504,7 @@ TENANT = np.dtype(
         ("running", np.int64),  # of it, in jobs that make progress
         ("demand", np.int64),  # D_k
         ("fair", np.int64),  # F_k: water-filled share
+        ("leaving", np.int64),  # scratch of a victim search: GPUs of victims so far, milli-GPU
         ("num_waiting", np.int32),
         ("num_running", np.int32),
         ("gpus_waiting", np.int64),
@@ -551,6 +554,7 @@ GROUP = np.dtype(  # waiting jobs of one (tenant, shape), in order
         ("shape", np.int32),
         ("head", np.int32),  # first job
         ("head_key", np.int64),
+        ("no_room_at", np.int64),  # room_version at which its jobs found no room
         ("next", np.int32),  # list of non-empty groups
         ("prev", np.int32),
     ],
@@ -597,7 +601,6 @@ TOTALS = np.dtype(  # since the world began
 )
 
 MAX_COMMANDS = 1024  # of a decision
-MAX_TOUCHED = 512  # jobs that one transaction or one event may change
 MAX_FRAG_CLASSES = 32
 
 JOURNAL = np.dtype(  # how to undo one step of a transaction
@@ -606,6 +609,38 @@ JOURNAL = np.dtype(  # how to undo one step of a transaction
 
 FRAG_CLASS = np.dtype(  # a class of pods, for the fragmentation measure
     [("popularity", np.float64), ("request", np.int64, (MAX_RESOURCES,)), ("asked", np.uint8)], align=True
+)
+
+# What a scheduler returns.
+COMMAND = np.dtype(
+    [
+        ("op", np.int8),
+        ("then", np.int8),  # EVICT
+        ("whole_node", np.bool_),  # PLACE: hold everything that is idle on the node
+        ("gpu", np.int8),  # PLACE: first GPU to use for a fraction; NONE = fullest that fits
+        ("freed_mask", np.uint8),  # SUSPEND
+        ("reason", np.int8),  # CANCEL
+        ("transaction", np.int32),  # equal numbers are applied together or not at all
+        ("job", np.int32),  # slot
+        ("pod_set", np.int32),  # index within the job; NONE = all (EVICT)
+        ("node", np.int32),  # NONE = any (EVICT)
+        ("pods", np.int32),  # ADMIT, PLACE, EVICT; NONE = all (EVICT)
+        ("grace_ms", np.int64),  # EVICT
+        ("until_ms", np.int64),  # HOLD, RESERVE
+        ("flavor", np.int8, (MAX_RESOURCES,)),  # ADMIT
+        ("amount", np.int64, (MAX_RESOURCES,)),  # RESERVE
+    ],
+    align=True,
+)
+
+DECISION = np.dtype(
+    [
+        ("num_commands", np.int32),
+        ("num_transactions", np.int32),
+        ("results", np.int8, (MAX_COMMANDS,)),  # by transaction, filled in by the simulator
+        ("commands", COMMAND, (MAX_COMMANDS,)),
+    ],
+    align=True,
 )
 
 PARAMS = np.dtype(  # fixed while a world runs
@@ -650,6 +685,7 @@ class SizeClass:
     max_groups: int
     max_shapes: int
     max_reservations: int
+    max_touched: int  # jobs that one transaction or one event may change
 
     @property
     def max_entities(self) -> int:
@@ -658,9 +694,9 @@ class SizeClass:
 
 
 SIZE_CLASSES = (
-    SizeClass("small", 64, 96, 16, 128, 32, 2048, 2048, 4096, 256, 64, 128),
-    SizeClass("medium", 512, 768, 64, 2048, 128, 65536, 65536, 131072, 2048, 512, 1024),
-    SizeClass("large", 4096, 6144, 256, 16384, 512, 524288, 524288, 1048576, 16384, 2048, 8192),
+    SizeClass("small", 64, 96, 16, 128, 32, 2048, 2048, 4096, 256, 64, 128, 1024),
+    SizeClass("medium", 512, 768, 64, 2048, 128, 65536, 65536, 131072, 2048, 512, 1024, 8192),
+    SizeClass("large", 4096, 6144, 256, 16384, 512, 524288, 524288, 1048576, 16384, 2048, 8192, 32768),
 )
 
 
@@ -708,7 +744,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("deficit", np.int64),
             ("shares_are_stale", np.bool_),
             ("areas_ms", np.int64),  # up to when the integrals are right
-            ("version", np.int64),  # grows with every change of what could be placed
+            ("room_version", np.int64),  # grows when room may have been made: what did not fit before may fit now
             ("error", np.int32),
             ("error_value", np.int64),
             # slots
@@ -746,14 +782,18 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("event_rank", np.int64, (size.max_entities,)),
             ("change", np.int64),  # number of the current change
             ("num_touched", np.int32),
-            ("touched", np.int32, (MAX_TOUCHED,)),
-            ("before", JOB, (MAX_TOUCHED,)),  # the touched jobs as they were
-            ("pod_sets_before", POD_SET, (MAX_TOUCHED,)),
+            ("touched", np.int32, (size.max_touched,)),
+            ("before", JOB, (size.max_touched,)),  # the touched jobs as they were
+            ("pod_sets_before", POD_SET, (2 * size.max_touched,)),
             ("num_pod_sets_before", np.int32),
+            ("scratch", DECISION, (1,)),  # commands of a search that is undone
+            ("num_lifted", np.int32),
+            ("lifted", np.int32, (size.max_touched,)),
             ("num_journal", np.int32),
-            ("journal", JOURNAL, (4 * MAX_COMMANDS,)),
+            ("journal", JOURNAL, (8 * size.max_touched,)),
             ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
+            ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
@@ -764,40 +804,5 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
         align=True,
     )
 
-
-# ---------------------------------------------------------------------------------------------------------------
-# What a scheduler returns
-# ---------------------------------------------------------------------------------------------------------------
-
-COMMAND = np.dtype(
-    [
-        ("op", np.int8),
-        ("then", np.int8),  # EVICT
-        ("whole_node", np.bool_),  # PLACE: hold everything that is idle on the node
-        ("gpu", np.int8),  # PLACE: first GPU to use for a fraction; NONE = fullest that fits
-        ("freed_mask", np.uint8),  # SUSPEND
-        ("reason", np.int8),  # CANCEL
-        ("transaction", np.int32),  # equal numbers are applied together or not at all
-        ("job", np.int32),  # slot
-        ("pod_set", np.int32),  # index within the job; NONE = all (EVICT)
-        ("node", np.int32),  # NONE = any (EVICT)
-        ("pods", np.int32),  # ADMIT, PLACE, EVICT; NONE = all (EVICT)
-        ("grace_ms", np.int64),  # EVICT
-        ("until_ms", np.int64),  # HOLD, RESERVE
-        ("flavor", np.int8, (MAX_RESOURCES,)),  # ADMIT
-        ("amount", np.int64, (MAX_RESOURCES,)),  # RESERVE
-    ],
-    align=True,
-)
-
-DECISION = np.dtype(
-    [
-        ("num_commands", np.int32),
-        ("num_transactions", np.int32),
-        ("results", np.int8, (MAX_COMMANDS,)),  # by transaction, filled in by the simulator
-        ("commands", COMMAND, (MAX_COMMANDS,)),
-    ],
-    align=True,
-)
 
 AGAIN = np.int64(-1)  # `next` of a decision: ask once more at this instant

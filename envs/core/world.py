@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from gangline.envs.core.types import (
     LOG_ROW,
     MAX_COMMANDS,
     NEVER,
+    NO_TIME,
     NONE,
     SCHEDULE_ROW,
     ErrorCode,
@@ -38,8 +39,15 @@ from gangline.envs.core.types import (
 )
 from gangline.envs.errors import GanglineError, unknown_name
 
-if TYPE_CHECKING:
-    from gangline.baselines.base import CompiledScheduler
+
+class CompiledDoor(Protocol):
+    """What `World.run` asks of a compiled scheduler: see `baselines/base.py`."""
+
+    def compiled(self, size: SizeClass) -> Any:
+        """Its `decide`, compiled for worlds of a size class."""
+
+    def private_for(self, world: World) -> np.ndarray:
+        """Its fresh private bytes for a world."""
 
 
 class World:
@@ -78,7 +86,7 @@ class World:
         self.record["end_change"] = len(self.schedule)
         self.log = np.zeros(trace.num_jobs if log else 0, LOG_ROW)
         self.decision = np.zeros(1, DECISION)
-        if self.decision.shape and building.new_records is not None and isinstance(self.records, np.recarray):
+        if isinstance(self.records, np.recarray):
             self.decision = self.decision.view(np.recarray)
         living = [row for row, job in enumerate(jobs) if job.live is not None]
         self.record["next_row"] = len(living)
@@ -138,7 +146,7 @@ class World:
         self._check()
         return [Result(int(r)).name.lower() for r in out["results"][: len(transactions)]]
 
-    def run(self, scheduler: CompiledScheduler, until_ms: int | None = None) -> None:
+    def run(self, scheduler: CompiledDoor, until_ms: int | None = None) -> None:
         """Let a compiled scheduler run the world until a time (None: until nothing happens any more)."""
         driver.run_scheduler(
             self.size,
@@ -152,7 +160,7 @@ class World:
         )
         self._check()
 
-    def cycles(self, scheduler: CompiledScheduler, count: int) -> int | None:
+    def cycles(self, scheduler: CompiledDoor, count: int) -> int | None:
         """Ask a compiled scheduler exactly `count` times, the clock standing; returns when it wants to be asked again."""
         until = driver.run_cycles(
             self.size,
@@ -213,7 +221,10 @@ class World:
         """Slot of a live job by name, or None."""
         row = self._row_of.get(job)
         if row is None:
-            return None
+            digits = job.removeprefix("job-")
+            if self.job_names or not digits.isdecimal():
+                return None
+            row = int(digits)
         used = int(self.record["jobs_used"])
         jobs = self.record["jobs"][:used]
         found = np.flatnonzero((jobs["row"] == row) & (jobs["state"] != JobState.FREE))
@@ -223,13 +234,17 @@ class World:
         """Name of a job by its trace row."""
         return self.job_names[row] if row < len(self.job_names) else f"job-{row}"
 
+    def refresh(self) -> None:
+        """Bring every lazily kept counter up to now."""
+        driver.bring_up_to_date(self.records, 0)
+
     def ended(self) -> np.ndarray:
         """(num_ended,) LOG_ROW: the log so far."""
         return self.log[: int(self.record["log_used"])]
 
     def dump(self) -> dict[str, Any]:
         """The whole state by names, every counter brought up to now: for tests, debugging and people."""
-        driver.bring_up_to_date(self.records, 0)
+        self.refresh()
         w = self.record
         return {
             "now_ms": self.now_ms,
@@ -297,9 +312,7 @@ class World:
         return {
             "state": JobState(int(job["state"])).name.lower(),
             "bound": [self._dump_pod(p) for p in pods if p["state"] == PodState.BOUND],
-            "releasing": [
-                (*self._dump_pod(p), int(p["release_ms"])) for p in pods if p["state"] == PodState.RELEASING
-            ],
+            "releasing": [(*self._dump_pod(p), int(p["release_ms"])) for p in pods if p["state"] == PodState.RELEASING],
             "admitted": [
                 (
                     int(s["index"]),
@@ -410,7 +423,9 @@ class World:
             for resource, flavor in admission.flavors.items():
                 flavors[self.names.find("resources", resource)] = self.names.find("flavors", flavor)
             admit_ms = self.now_ms if live.admit_ms is None else live.admit_ms
-            driver.enter_admission(self.records, 0, slot, admission.pod_set, admission.count, flavors, admit_ms)
+            driver.enter_admission(
+                self.records, 0, slot, admission.pod_set, admission.count, flavors, admit_ms, self.log
+            )
         for pods in live.pods:
             driver.enter_pods(
                 self.records,
@@ -426,7 +441,7 @@ class World:
             )
         if live.suspended:
             driver.enter_suspension(self.records, 0, slot, self.log)
-        times = [live.first_start_ms, live.start_ms, live.last_submit_ms, live.evict_ms]
+        times = [live.first_start_ms, live.start_ms, live.last_submit_ms, live.evict_ms, live.eligible_ms]
         if live.pods and live.start_ms is None:
             times[1] = self.now_ms
         if live.first_start_ms is None:
@@ -439,7 +454,7 @@ class World:
             live.saved_ms,
             int(bool(live.pods)) if live.starts is None else live.starts,
             live.preemptions,
-            np.array([NONE if t is None else t for t in times], np.int64),
+            np.array([NO_TIME if t is None else t for t in times], np.int64),
             live.evicted_to == "cancel",
             self.log,
         )

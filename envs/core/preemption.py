@@ -1,0 +1,273 @@
+"""Making room: the smallest sufficient set of running jobs whose eviction lets a waiting one start.
+
+The search lifts running jobs off their nodes, one after another where they cost least, and puts back in the end
+those without whom the job fits all the same. What it returns is one transaction, evictions first, then the placement.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from gangline.envs.core.compiled import helper
+from gangline.envs.core.fair_share import refresh_shares
+from gangline.envs.core.placement import node_is_open, pods_that_fit
+from gangline.envs.core.transactions import (
+    begin,
+    lift,
+    plan_evict,
+    plan_within,
+    put_back,
+    touch,
+    try_command,
+    undo,
+)
+from gangline.envs.core.types import NEVER, NONE, JobState, PodState, Quota, Result, Shape, Then
+
+
+class VictimRule(IntEnum):
+    """Whom to stop first."""
+
+    LEAST_LOST = 0  # least GPU time since the last checkpoint, restart cost included
+    NEWEST = 1  # shortest time since its start
+    MOST_OVER_SHARE = 2  # tenant with the most GPUs above its fair share
+
+
+class Scope(IntEnum):
+    """Whose jobs may be stopped."""
+
+    OVER_SHARE = 0  # tenants that hold more than their fair share, other than the job's own
+    LONGER_REMAINING = 1  # oracle: jobs with more work left (per GPU-time) than the job
+    MORE_ATTAINED = 2  # jobs in a higher class of attained service (2D-LAS)
+
+
+UNAFFORDABLE = 1 << 61
+
+
+@helper
+def visible_loss(w: Any, job: Any) -> int:
+    """GPU time (milli-GPU x ms) that an observer expects to be lost if a job is stopped now, restart included.
+
+    From its start, checkpoint interval and restart cost only, not from its hidden progress.
+    """
+    run = max(0, w.now_ms - job.start_ms) if job.start_ms < NEVER else 0
+    if job.checkpoint_interval_ms < NEVER:
+        run = min(run % (job.checkpoint_interval_ms + job.checkpoint_cost_ms), job.checkpoint_interval_ms)
+    return (run + job.restart_cost_ms) * job.gpus_bound
+
+
+@helper
+def victim_cost(w: Any, job: Any, rule: int) -> int:
+    """Cost of stopping a job by a rule; the least is stopped first, costs add up over victims."""
+    if rule == VictimRule.NEWEST:
+        return (w.now_ms - job.start_ms) * max(job.gpus_bound, 1) if job.start_ms < NEVER else 0
+    if rule == VictimRule.MOST_OVER_SHARE:
+        tenant = w.tenants[job.tenant]
+        over = max(0, tenant.held - tenant.leaving - tenant.fair)
+        return (1 << 20) * job.gpus_bound // (1 + over) + 1
+    return visible_loss(w, job) + 1
+
+
+@helper
+def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -> bool:
+    """Whether a running job may be a victim for `job`: not protected by its kind, its age or its tenant's share."""
+    if not victim.preemptible or victim.is_lifted or victim.num_bound == 0 or victim.state == JobState.SUSPENDED:
+        return False
+    if victim.start_ms < NEVER and w.now_ms - victim.start_ms < min_run_ms:
+        return False
+    if victim.touch_ms == w.now_ms:
+        return False
+    if scope == Scope.OVER_SHARE:
+        tenant = w.tenants[victim.tenant]
+        return victim.tenant != job.tenant and tenant.held - tenant.leaving > tenant.fair
+    if scope == Scope.LONGER_REMAINING:
+        return victim.progress.left > job.progress.left
+    return victim.order_key > job.order_key
+
+
+@helper
+def plan_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_run_ms: int, out: Any) -> bool:
+    """Plan one transaction that evicts a smallest sufficient set and places a waiting job whole.
+
+    Args:
+        slot: the waiting job.
+        rule: placement rule.
+        victims: VictimRule.
+        scope: Scope.
+        min_run_ms: a job that has run for less since its last start is protected.
+        out: decision that the transaction is appended to.
+    Returns: False, with `out` and the world unchanged, if no allowed set suffices.
+    """
+    refresh_shares(w)
+    for k in range(w.num_tenants):
+        w.tenants[k].leaving = 0
+    found = _lift_enough(w, slot, victims, scope, min_run_ms)
+    count = 0
+    for i in range(w.num_lifted):  # those still lifted are the victims; the list's front keeps them
+        if w.jobs[w.lifted[i]].is_lifted:
+            put_back(w, w.lifted[i])
+            w.lifted[count] = w.lifted[i]
+            count += 1
+    w.num_lifted = 0
+    if not found or count == 0:
+        return False
+    first = out.num_commands
+    begin(w)
+    for i in range(count):
+        at = out.num_commands
+        if not plan_evict(out, w.lifted[i], 0, Then.REQUEUE) or try_command(w, out.commands[at]) != Result.OK:
+            found = False
+            break
+    found = found and touch(w, slot) and plan_within(w, slot, rule, out)
+    undo(w)
+    if not found:
+        out.num_commands = first
+        return False
+    for i in range(first, out.num_commands):
+        out.commands[i].transaction = out.num_transactions
+    out.num_transactions += 1
+    return True
+
+
+@helper
+def _lift_enough(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
+    """Lift victims, on the node where one more pod costs least, until every pod of the job fits."""
+    job = w.jobs[slot]
+    if job.num_pod_sets != 1 or w.params.quota == Quota.ENFORCED or job.topology_wish != Shape.NO_WISH:
+        return _lift_by_cost(w, slot, rule, scope, min_run_ms)
+    pod_set = w.pod_sets[job.first_pod_set]
+    wanted = pod_set.count - pod_set.num_done
+    total = _measure(w, job, pod_set, wanted)
+    while total < wanted:
+        best = NONE
+        best_cost = UNAFFORDABLE
+        for n in range(w.num_nodes):
+            if node_is_open(w, pod_set, n, NONE) and w.nodes[n].first_pod != NONE:
+                first = w.num_lifted
+                cost = _lift_for_one_more(w, slot, n, rule, scope, min_run_ms, best_cost)
+                _put_back_from(w, first)
+                if cost < best_cost:
+                    best_cost = cost
+                    best = n
+        if best == NONE:
+            return False
+        _lift_for_one_more(w, slot, best, rule, scope, min_run_ms, UNAFFORDABLE)
+        total = _measure(w, job, pod_set, wanted)
+    return True
+
+
+@helper
+def _measure(w: Any, job: Any, pod_set: Any, wanted: int) -> int:
+    """Pods that fit now, node by node into `w.fit`; the sum."""
+    total = 0
+    for n in range(w.num_nodes):
+        w.fit[n] = 0
+        if node_is_open(w, pod_set, n, NONE):
+            w.fit[n] = min(pods_that_fit(w, job, pod_set, n), wanted)
+        total += w.fit[n]
+    return total
+
+
+@helper
+def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run_ms: int, give_up_at: int) -> int:
+    """Lift the cheapest jobs of a node until one more pod fits there; returns the cost, UNAFFORDABLE if it cannot be."""
+    job = w.jobs[slot]
+    pod_set = w.pod_sets[job.first_pod_set]
+    first = w.num_lifted
+    fits = w.fit[n]
+    total = 0
+    while pods_that_fit(w, job, pod_set, n) <= fits:
+        best = NONE
+        best_cost = UNAFFORDABLE
+        at = w.nodes[n].first_pod
+        while at != NONE:
+            pod = w.pods[at]
+            victim = w.jobs[pod.job]
+            if pod.state == PodState.BOUND and may_be_stopped(w, victim, job, scope, min_run_ms):
+                cost = victim_cost(w, victim, rule)
+                if cost < best_cost or (cost == best_cost and victim.row > w.jobs[best].row):
+                    best_cost = cost
+                    best = pod.job
+            at = pod.next_on_node
+        if best == NONE or total + best_cost >= give_up_at or not _lift_victim(w, best):
+            return UNAFFORDABLE
+        total += best_cost
+    for i in range(w.num_lifted - 2, first - 1, -1):  # without whom does one more fit all the same?
+        victim_slot = w.lifted[i]
+        _put_victim_back(w, victim_slot)
+        if pods_that_fit(w, job, pod_set, n) > fits:
+            total -= victim_cost(w, w.jobs[victim_slot], rule)
+        else:
+            _lift_again(w, victim_slot)
+    return total
+
+
+@helper
+def _lift_by_cost(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
+    """For jobs of several pod sets, with a topology wish or under enforced quota: lift the cheapest anywhere until all fits."""
+    while not _fits_whole(w, slot):
+        best = NONE
+        best_cost = UNAFFORDABLE
+        at = w.first_running
+        while at != NONE:
+            victim = w.jobs[at]
+            if may_be_stopped(w, victim, w.jobs[slot], scope, min_run_ms):
+                cost = victim_cost(w, victim, rule)
+                if cost < best_cost:
+                    best_cost = cost
+                    best = at
+            at = victim.next
+        if best == NONE or not _lift_victim(w, best):
+            return False
+    for i in range(w.num_lifted - 2, -1, -1):
+        _put_victim_back(w, w.lifted[i])
+        if not _fits_whole(w, slot):
+            _lift_again(w, w.lifted[i])
+    return True
+
+
+@helper
+def _fits_whole(w: Any, slot: int) -> bool:
+    """Whether every pod set of a job would find nodes and quota, with those lifted out of the way."""
+    begin(w)
+    if not touch(w, slot):
+        return False
+    scratch = w.scratch[0]
+    scratch.num_commands = 0
+    scratch.num_transactions = 0
+    fits = plan_within(w, slot, 0, scratch)
+    undo(w)
+    return fits
+
+
+@helper
+def _lift_victim(w: Any, slot: int) -> bool:
+    """Lift a victim and count what its tenant loses."""
+    if not lift(w, slot):
+        return False
+    w.tenants[w.jobs[slot].tenant].leaving += w.jobs[slot].gpus_bound
+    return True
+
+
+@helper
+def _lift_again(w: Any, slot: int) -> None:
+    """Lift a victim that is in the list already."""
+    lift(w, slot)
+    w.num_lifted -= 1
+    w.tenants[w.jobs[slot].tenant].leaving += w.jobs[slot].gpus_bound
+
+
+@helper
+def _put_victim_back(w: Any, slot: int) -> None:
+    """Put a victim back; it stays in the list, no longer marked."""
+    put_back(w, slot)
+    w.tenants[w.jobs[slot].tenant].leaving -= w.jobs[slot].gpus_bound
+
+
+@helper
+def _put_back_from(w: Any, first: int) -> None:
+    """Put back the victims lifted since the list had `first` entries, and shorten it."""
+    for i in range(w.num_lifted - 1, first - 1, -1):
+        if w.jobs[w.lifted[i]].is_lifted:
+            _put_victim_back(w, w.lifted[i])
+    w.num_lifted = first

@@ -1,0 +1,1 @@
+"""Recorded cases of the real systems: how they become worlds, and what the baselines must do in them."""
