@@ -1,0 +1,1 @@
+"""The environment: simulator core, workloads, and the faces that agents see."""

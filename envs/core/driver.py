@@ -18,7 +18,6 @@ from gangline.envs.core.quota import refresh_quota
 from gangline.envs.core.simulator import (
     apply_change,
     apply_decision,
-    apply_event,
     arrive,
     ask,
     go_to,
@@ -26,8 +25,8 @@ from gangline.envs.core.simulator import (
     plan_next_change,
     plan_node_change,
     run_instant,
+    settle_instant,
 )
-from gangline.envs.core.events import next_kind
 from gangline.envs.core.transactions import (
     _charge_pod_set,
     begin,
@@ -75,6 +74,14 @@ def start_worlds(worlds: Any, rows: Any, schedule: Any) -> None:
 
 
 @kernel
+def prepare_template(worlds: Any) -> None:
+    """Subtree quotas and fair shares of empty worlds; no events yet."""
+    for i in range(len(worlds)):
+        refresh_quota(worlds[i])
+        refresh_shares(worlds[i])
+
+
+@kernel
 def advance(worlds: Any, i: int, rows: Any, pod_sets: Any, schedule: Any, log: Any, until_ms: int) -> None:
     """Apply every event up to and including `until_ms`, nobody being asked, and set the clock to it."""
     w = worlds[i]
@@ -89,8 +96,7 @@ def apply(worlds: Any, i: int, out: Any, rows: Any, pod_sets: Any, schedule: Any
     """Apply a decision from outside, and what follows from it at the same instant."""
     w = worlds[i]
     apply_decision(w, out[0], log)
-    while next_time_ms(w) <= w.now_ms and w.error == ErrorCode.NONE:
-        apply_event(w, next_kind(w), rows, pod_sets, schedule, log)
+    settle_instant(w, rows, pod_sets, schedule, log)
 
 
 @kernel
@@ -306,8 +312,7 @@ def _cycles(
         out[0].num_transactions = 0
         until = decide(w, private, out[0])
         apply_decision(w, out[0], log)
-        while next_time_ms(w) <= w.now_ms and w.error == ErrorCode.NONE:
-            apply_event(w, next_kind(w), rows, pod_sets, schedule, log)
+        settle_instant(w, rows, pod_sets, schedule, log)
     return until
 
 

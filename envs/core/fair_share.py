@@ -116,6 +116,25 @@ def refresh_shares(w: Any) -> None:
             deficit -= gap
     w.over = over
     w.deficit = deficit
+    w.jain = jain_of_satisfaction(w)
+
+
+@helper
+def jain_of_satisfaction(w: Any) -> float:
+    """Jain index of min(A_k / F_k, 1) over tenants with demand; 1 where nobody wants anything. In [1/n, 1]."""
+    total = 0.0
+    squares = 0.0
+    count = 0
+    for k in range(w.num_tenants):
+        tenant = w.tenants[k]
+        if tenant.demand > 0:
+            x = min(tenant.held / tenant.fair, 1.0) if tenant.fair > 0 else 1.0
+            total += x
+            squares += x * x
+            count += 1
+    if squares == 0.0:
+        return 1.0 if count == 0 else 1.0 / count
+    return total * total / (count * squares)
 
 
 @helper
@@ -143,6 +162,8 @@ def integrate_areas(w: Any, until_ms: int) -> None:
     totals.waiting_area += elapsed * w.num_waiting
     totals.in_system_area += elapsed * w.num_jobs
     totals.gpus_waiting_area += elapsed * w.gpus_waiting
+    totals.slowness_area += elapsed * w.slowness
+    totals.jain_area += elapsed * w.jain
     for k in range(w.num_tenants):
         tenant = w.tenants[k]
         tenant.held_area += elapsed * tenant.held

@@ -53,6 +53,8 @@ from gangline.envs.core.types import (
     NEVER,
     NO_TIME,
     NONE,
+    SHORTEST_WORK_MS,
+    SLOWNESS,
     ChangeKind,
     ErrorCode,
     EventKind,
@@ -164,6 +166,14 @@ def apply_decision(w: Any, out: Any, log: Any) -> int:
 
 
 @helper
+def settle_instant(w: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
+    """Apply the events that a transaction has created for this same instant."""
+    while next_time_ms(w) <= w.now_ms and w.error == ErrorCode.NONE:
+        w.totals.num_events += 1
+        apply_event(w, next_kind(w), rows, pod_sets, schedule, log)
+
+
+@helper
 def ask(w: Any, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
     """Let the scheduler decide until it waits, applying what it returns and what follows at the same instant."""
     idle_cycles = 0
@@ -173,9 +183,7 @@ def ask(w: Any, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, s
         w.totals.num_decisions += 1
         until = decide(w, private, out)
         applied = apply_decision(w, out, log)
-        while next_time_ms(w) <= w.now_ms and w.error == ErrorCode.NONE:
-            w.totals.num_events += 1
-            apply_event(w, next_kind(w), rows, pod_sets, schedule, log)
+        settle_instant(w, rows, pod_sets, schedule, log)
         if until != AGAIN:
             w.timer_ms = until if until > w.now_ms else NEVER
             set_event(w, timer_entity(w), w.timer_ms, EventKind.TIMER, 0)
@@ -234,6 +242,7 @@ def arrive(w: Any, row: Any, number: int, pod_sets: Any, log: Any) -> int:
         return NONE
     w.totals.num_arrived += 1
     w.num_jobs += 1
+    w.slowness += SLOWNESS // max(row.work_ms, SHORTEST_WORK_MS)
     job = w.jobs[slot]
     clear_job(w, slot)
     job.row = number

@@ -53,6 +53,8 @@ from gangline.envs.core.types import (
     NEVER,
     NONE,
     ONE_GPU,
+    SHORTEST_WORK_MS,
+    SLOWNESS,
     ErrorCode,
     EventKind,
     JobKind,
@@ -1172,6 +1174,7 @@ def _remove(w: Any, slot: int, log: Any) -> None:
         return_pod_set(w, ps)
         ps = following
     w.num_jobs -= 1
+    w.slowness -= SLOWNESS // max(job.work_ms, SHORTEST_WORK_MS)
     return_job(w, slot)
 
 

@@ -34,6 +34,8 @@ MAX_GPUS_PER_NODE = 16
 MAX_TOPOLOGIES = 4
 MAX_QUOTA_CELLS = 16  # (flavor, resource) pairs that carry quota
 FULL_SPEED = 1000  # thousandths
+SLOWNESS = 1_000_000_000  # one job of 1 ms; jobs below 10 s count as 10 s (bounded slowdown)
+SHORTEST_WORK_MS = 10_000
 ONE_GPU = 1000  # milli-GPU
 
 
@@ -582,6 +584,8 @@ TOTALS = np.dtype(  # since the world began
         ("restart_area", np.int64),  # charged at the event: GPUs x (start latency + restart cost)
         ("waiting_area", np.int64),  # jobs x ms
         ("in_system_area", np.int64),
+        ("slowness_area", np.int64),  # sum over jobs of SLOWNESS / max(work, 10 s), x ms
+        ("jain_area", np.float64),  # Jain index of min(A/F, 1) over tenants with demand, x ms
         ("gpus_waiting_area", np.int64),
         ("num_arrived", np.int64),
         ("num_started", np.int64),
@@ -742,6 +746,8 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("replicas_missing", np.int64),
             ("over", np.int64),  # sum_k [A_k - F_k]+ as of the last refresh
             ("deficit", np.int64),
+            ("jain", np.float64),
+            ("slowness", np.int64),
             ("shares_are_stale", np.bool_),
             ("areas_ms", np.int64),  # up to when the integrals are right
             ("room_version", np.int64),  # grows when room may have been made: what did not fit before may fit now
@@ -775,28 +781,30 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("users", USER, (size.max_users,)),
             ("queues", QUEUE, (size.max_queues,)),
             ("groups", GROUP, (size.max_groups,)),
-            ("reservations", RESERVATION, (size.max_reservations,)),
-            ("heap", np.int32, (size.max_entities,)),
             ("heap_place", np.int32, (size.max_entities,)),
-            ("event_ms", np.int64, (size.max_entities,)),
-            ("event_rank", np.int64, (size.max_entities,)),
             ("change", np.int64),  # number of the current change
             ("num_touched", np.int32),
-            ("touched", np.int32, (size.max_touched,)),
-            ("before", JOB, (size.max_touched,)),  # the touched jobs as they were
-            ("pod_sets_before", POD_SET, (2 * size.max_touched,)),
             ("num_pod_sets_before", np.int32),
-            ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("num_lifted", np.int32),
-            ("lifted", np.int32, (size.max_touched,)),
             ("num_journal", np.int32),
-            ("journal", JOURNAL, (8 * size.max_touched,)),
-            ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
-            ("domain_fit", np.int64, (size.max_domains,)),  # scratch
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
+            # from here on nothing needs to be cleared when a world begins anew (RESET_BOUNDARY)
+            ("heap", np.int32, (size.max_entities,)),
+            ("event_ms", np.int64, (size.max_entities,)),
+            ("event_rank", np.int64, (size.max_entities,)),
+            ("reservations", RESERVATION, (size.max_reservations,)),
+            ("touched", np.int32, (size.max_touched,)),
+            ("before", JOB, (size.max_touched,)),  # the touched jobs as they were
+            ("pod_sets_before", POD_SET, (2 * size.max_touched,)),
+            ("journal", JOURNAL, (8 * size.max_touched,)),
+            ("lifted", np.int32, (size.max_touched,)),
+            ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
+            ("domain_fit", np.int64, (size.max_domains,)),  # scratch
+            ("scratch", DECISION, (1,)),  # commands of a search that is undone
+            ("probe", DECISION, (1,)),  # the same, for searches around it
             ("jobs", JOB, (size.max_jobs,)),
             ("pod_sets", POD_SET, (size.max_pod_sets,)),
             ("pods", POD, (size.max_pods,)),
@@ -804,5 +812,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
         align=True,
     )
 
+
+RESET_BOUNDARY = "heap"  # the first field of a world that need not be cleared
 
 AGAIN = np.int64(-1)  # `next` of a decision: ask once more at this instant

@@ -77,8 +77,8 @@ class World:
         elif spec.jobs:
             raise GanglineError("a world takes its jobs from a trace or from its spec, not from both")
         self.trace = trace
-        self.job_names = tuple(j.name for j in jobs)
-        self._row_of = {name: row for row, name in enumerate(self.job_names)}
+        self.job_names: tuple[str, ...] = tuple(j.name for j in jobs)
+        self._row_of: dict[str, int] = {name: row for row, name in enumerate(self.job_names)}
         self.size = size or building.size_class_for(spec, trace)
         self.records = building.new_records(1, self.size)
         building.fill_record(self.record, spec, self.names, trace)
@@ -96,6 +96,21 @@ class World:
         if living:
             driver.clear_history(self.records, 0)
         self._check()
+
+    def attach(
+        self, spec: WorldSpec, names: building.Names, size: SizeClass, records: np.ndarray, trace: JobTrace
+    ) -> None:
+        """Become the face of a record that belongs to an environment: same memory, no log."""
+        self.spec = spec
+        self.names = names
+        self.size = size
+        self.records = records
+        self.trace = trace
+        self.job_names = ()
+        self._row_of = {}
+        self.schedule = np.zeros(0, SCHEDULE_ROW)
+        self.log = np.zeros(0, LOG_ROW)
+        self.decision = np.zeros(1, DECISION)
 
     @classmethod
     def from_state(cls, spec: WorldSpec) -> World:
@@ -364,7 +379,7 @@ class World:
         }
 
     def _dump_totals(self, totals: np.void) -> dict[str, int]:
-        fields = [n for n in totals.dtype.names or () if n.endswith("_area")]
+        fields = [n for n in totals.dtype.names or () if n.endswith("_area") and n != "jain_area"]
         counts = ("kept_bad", "num_arrived", "num_ended", "num_preemptions")
         return {
             **{f: int(totals[f]) for f in (*fields, *counts)},

@@ -1,0 +1,116 @@
+"""The agent's side of a world: what it is shown, what it may do, how it is paid, and where its episode stands.
+
+`AGENT` is fixed for an environment, `env_dtype` is one record per environment of a batch. Both are read by the
+kernels of observation, action, reward and stepping; the world itself (`core/types.py`) knows nothing of them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from gangline.envs.core.types import SizeClass
+from gangline.envs.reward import NUM_TERMS
+from gangline.envs.transition import NUM_QUANTITIES, TRANSITION
+
+MAX_QUEUE_ROWS = 256
+MAX_RUNNING_ROWS = 256
+MAX_RULES = 8
+
+
+class Kind(IntEnum):
+    """Kinds of action, in the order of their segments of the flat action space."""
+
+    WAIT = 0  # until the next decision
+    PLACE = 1  # (slot, rule): start the job of a queue row
+    MAKE_ROOM = 2  # (slot, victim rule): preempt a smallest sufficient set and start the job
+    ADMIT = 3  # slot: reserve quota only (quota: enforced)
+    RESERVE = 4  # slot: keep idle GPUs for a gang, for a limited time
+    PREEMPT = 5  # running row: stop a job
+
+
+class TimeMode(IntEnum):
+    """When the agent is asked."""
+
+    EVENT = 0  # at every instant at which it has a choice
+    TICK = 1  # at every tick
+
+
+AGENT = np.dtype(
+    [
+        # observation
+        ("shows_cluster", np.bool_),
+        ("shows_queue", np.bool_),
+        ("shows_running", np.bool_),
+        ("tenant_rows", np.int64),
+        ("node_rows", np.int64),
+        ("queue_rows", np.int64),
+        ("running_rows", np.int64),
+        ("num_oldest", np.int64),
+        ("num_shortest", np.int64),
+        ("epoch_ms", np.int64),  # wall-clock time of the trace's zero
+        # action
+        ("num_rules", np.int64),
+        ("rules", np.int64, (MAX_RULES,)),
+        ("num_victim_rules", np.int64),
+        ("victim_rules", np.int64, (MAX_RULES,)),
+        ("may_admit", np.bool_),
+        ("may_reserve", np.bool_),
+        ("may_preempt", np.bool_),
+        ("num_actions", np.int64),
+        ("min_run_ms", np.int64),  # a job that has run for less is protected
+        ("reserve_ms", np.int64),  # length of a reservation
+        ("max_commands_per_instant", np.int64),
+        # time and reward
+        ("time_mode", np.int64),
+        ("tick_ms", np.int64),
+        ("commands_per_tick", np.int64),
+        ("skips_forced", np.bool_),
+        ("beta_per_h", np.float64),
+        ("reward_scale", np.float64),
+        ("weights", np.float64, (NUM_TERMS,)),
+        ("uses_utility", np.bool_),
+    ],
+    align=True,
+)
+
+
+def env_dtype(size: SizeClass) -> np.dtype[Any]:
+    """The record of one environment: its episode, the rows it shows, and what happened since the last decision."""
+    return np.dtype(
+        [
+            ("begin_ms", np.int64),  # clock at the first decision of the episode
+            ("end_ms", np.int64),  # horizon
+            ("commands_here", np.int64),
+            ("num_steps", np.int64),
+            ("num_illegal", np.int64),
+            ("num_overflows", np.int64),  # decisions at which some waiting job was not shown
+            ("num_decisions", np.int64),
+            ("terminated", np.bool_),
+            ("truncated", np.bool_),
+            ("last_was_legal", np.bool_),
+            ("num_queue_rows", np.int64),
+            ("num_running_rows", np.int64),
+            ("reward", np.float64),
+            ("terms", np.float64, (NUM_TERMS,)),  # plain, of the last step
+            ("discounted_terms", np.float64, (NUM_TERMS,)),
+            ("term_sums", np.float64, (NUM_TERMS,)),  # plain, of the episode
+            ("return_sum", np.float64),
+            ("transition", TRANSITION),
+            ("areas", np.float64, (NUM_QUANTITIES,)),  # at the last reading
+            ("areas_now", np.float64, (NUM_QUANTITIES,)),  # scratch
+            ("areas_ms", np.int64),
+            ("fits", np.float32, (MAX_QUEUE_ROWS,)),
+            ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),
+            ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),
+            ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
+            ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
+            ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
+            ("oldest", np.int64, (size.max_tenants,)),
+            ("tenant_head", np.int32, (size.max_tenants,)),
+            ("cursor", np.int32, (size.max_groups,)),
+        ],
+        align=True,
+    )

@@ -1,0 +1,410 @@
+"""`GpuClusterEnv`: one agent schedules the whole cluster. The Gymnasium face of the simulator.
+
+It is a batch of one: the same kernels step it that step the vector environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from gangline.envs import action as actions
+from gangline.envs import observation as observations
+from gangline.envs import reward as rewards
+from gangline.envs import stepping
+from gangline.envs.agent import AGENT, MAX_QUEUE_ROWS, MAX_RULES, MAX_RUNNING_ROWS, Kind, TimeMode, env_dtype
+from gangline.envs.config import WorldConfig, load_world
+from gangline.envs.core import building
+from gangline.envs.core.placement import Rule
+from gangline.envs.core.preemption import VictimRule
+from gangline.envs.core.queue import QueueOrder
+from gangline.envs.core.spec import WorldSpec
+from gangline.envs.core.trace import JobTrace
+from gangline.envs.core.types import DECISION, LOG_ROW, NONE, RESET_BOUNDARY, SCHEDULE_ROW, ErrorCode, SizeClass
+from gangline.envs.core.world import World
+from gangline.envs.errors import GanglineError
+from gangline.envs.worlds import HOUR_MS, Episode, EpisodeSource, build_world
+
+MAX_SEED = 1 << 62
+
+
+class GpuClusterEnv(gymnasium.Env[Any, Any]):
+    """A shared GPU cluster whose queue one agent works off: admit, place, preempt, wait.
+
+    Observation:
+        `observation.form: flat` - Box (n,) float32, the blocks one after another; `dict` - a Dict of the blocks and
+        `action_mask`. Blocks: `cluster` (time, load, holes), `tenants` (entitlement, use, usage, demand, backlog),
+        `nodes`, `queue` (oldest, tenants' heads, shortest: one row per job), `running` (preemption candidates).
+        Features and scales: `gangline.envs.observation.FEATURES`. Never the hidden truth.
+
+    Action:
+        Discrete: 0 = wait until the next choice; then (rule, slot) = start the job of a queue row by a placement rule;
+        (victim rule, slot) = preempt the smallest sufficient set and start it; optionally admit, reserve, preempt.
+        `action_masks()` and `info["action_mask"]` say what is legal; anything else changes nothing and is counted.
+        `action.head: multi_discrete` takes (kind, slot, rule).
+
+    Reward:
+        Weighted, named integrals over the time passed (`gangline.envs.reward.TERMS`), discounted to the decision; every
+        term is in `info["reward_terms"]`. Default: - idle-with-demand - over-share - waste.
+
+    Episode end:
+        Truncated at the horizon; terminated when every job has ended and none will come.
+        `info["dt_s"]` is the time passed, `info["discount"]` = exp(-beta dt): several commands at one instant have dt 0
+        and discount 1, so a learner that multiplies gamma per step values time wrongly; use `info["discount"]`, or
+        `time.mode: tick`.
+
+    Arguments:
+        world: a preset (`toy`, `small`, `philly64`, ...), a YAML file, or a mapping.
+        render_mode: `ansi` (a text view of nodes, queue and tenants) or None.
+        overrides: any key of `gangline.envs.config.WorldConfig`, nested or dotted: `**{"action.min_run_h": 1}`.
+        `reset(options={"trace": seed, "start_s": s, "load": l})` fixes the jobs apart from the seed.
+
+    Versions:
+        v0: first.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
+
+    def __init__(self, world: str | Mapping[str, Any] = "small", *, render_mode: str | None = None, **overrides: Any) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise GanglineError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
+        self.render_mode = render_mode
+        self.config = load_world(world, **overrides)
+        self.batch = Batch(self.config, 1)
+        agent = self.batch.agent
+        self._own_terms = {n: rewards.own_term(n) for n in self.config.reward.weights if "." in n}
+        self._is_dict = self.config.observation.form == "dict"
+        self.observation_space = self._observation_space(agent)
+        self.action_space = self._action_space(agent)
+        self.episode: Episode | None = None
+
+    # -- Gymnasium ---------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. The same seed gives the same jobs, whatever is done in it."""
+        super().reset(seed=seed)
+        episode_seed = int(self.np_random.integers(MAX_SEED))
+        self.episode = self.batch.reset_one(0, episode_seed, options or {})
+        self.batch.begin(0, 1)
+        return self._observation(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Apply an action and go on to the next choice."""
+        if self.episode is None:
+            raise gymnasium.error.ResetNeeded("step() was called before reset()")
+        self.batch.actions[0] = self._flat(action)
+        self.batch.step(0, 1)
+        env = self.batch.envs[0]
+        reward = float(env["reward"])
+        info = self._info()
+        for name, term in self._own_terms.items():
+            value = float(term(env["transition"]))
+            info["reward_terms"][name] = value
+            reward += self.config.reward.weights[name] * value * float(self.batch.agent["reward_scale"])
+        return self._observation(), reward, bool(env["terminated"]), bool(env["truncated"]), info
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The cluster now, as text (`ansi`)."""
+        if self.render_mode != "ansi":
+            return None
+        from gangline.envs.rendering import text_view
+
+        return text_view(self.world)
+
+    def action_masks(self) -> np.ndarray:
+        """(num_actions,) bool: what is legal now; for a MultiDiscrete head the masks of its dimensions in one."""
+        mask = self.batch.masks[0].astype(bool)
+        if self.config.action.head == "slots":
+            return mask
+        return self._multi_mask(mask)
+
+    # -- for tools ---------------------------------------------------------------------------------------------
+
+    @property
+    def world(self) -> World:
+        """The simulated cluster, for looking at: a view of this environment's own state."""
+        if self.episode is None:
+            raise gymnasium.error.ResetNeeded("there is no world before reset()")
+        return self.batch.world_of(0, self.episode)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _observation(self) -> Any:
+        flat = self.batch.observations[0].copy()
+        if not self._is_dict:
+            return flat
+        blocks = {name: block.copy() for name, block in observations.split(flat, self.batch.agent).items()}
+        return {**blocks, "action_mask": self.batch.masks[0].copy()}
+
+    def _info(self) -> dict[str, Any]:
+        env = self.batch.envs[0]
+        transition = env["transition"]
+        episode = self.episode
+        return {
+            "dt_s": float(transition["elapsed_h"]) * 3600.0,
+            "discount": float(transition["discount"]),
+            "action_mask": self.batch.masks[0].copy(),
+            "reward_terms": dict(zip(rewards.TERM_NAMES, env["terms"].tolist(), strict=True)),
+            "reward_term_sums": dict(zip(rewards.TERM_NAMES, env["term_sums"].tolist(), strict=True)),
+            "legal": bool(env["last_was_legal"]),
+            "num_illegal": int(env["num_illegal"]),
+            "overflow_share": int(env["num_overflows"]) / max(1, int(env["num_decisions"])),
+            "time_s": int(self.batch.worlds[0]["now_ms"]) / 1000.0,
+            "load": None if episode is None else episode.load,
+        }
+
+    def _observation_space(self, agent: np.void) -> spaces.Space[Any]:
+        def box(shape: tuple[int, ...]) -> spaces.Box:
+            return spaces.Box(observations.LOW, observations.HIGH, shape, np.float32)
+
+        if not self._is_dict:
+            return box((observations.flat_size(agent),))
+        shapes = observations.block_shapes(agent)
+        blocks: dict[str, spaces.Space[Any]] = {name: box(shape) for name, shape in shapes.items()}
+        blocks["action_mask"] = spaces.Box(0, 1, (int(agent["num_actions"]),), np.int8)
+        return spaces.Dict(blocks)
+
+    def _action_space(self, agent: np.void) -> spaces.Space[Any]:
+        commands = int(self.batch.actions.shape[1])
+        if self.config.action.head == "multi_discrete":
+            rules = max(int(agent["num_rules"]), int(agent["num_victim_rules"]), 1)
+            one = [len(Kind), int(agent["queue_rows"]), rules]
+            return spaces.MultiDiscrete(one * commands)
+        if commands > 1:
+            return spaces.MultiDiscrete([int(agent["num_actions"])] * commands)
+        return spaces.Discrete(int(agent["num_actions"]))
+
+    def _flat(self, action: Any) -> np.ndarray:
+        """(commands,) int64 flat actions; what cannot be one becomes -1, an illegal action."""
+        values = np.asarray(action).reshape(-1)
+        if self.config.action.head == "slots":
+            return values.astype(np.int64)
+        agent = self.batch.agent
+        flat = [self.flat_action(agent, *(int(v) for v in values[i : i + 3])) for i in range(0, len(values), 3)]
+        return np.array(flat, np.int64)
+
+    @staticmethod
+    def flat_action(agent: np.void, kind: int, slot: int, rule: int) -> int:
+        """Flat index of (kind, slot, rule); NONE where there is no such action."""
+        rows = int(agent["queue_rows"])
+        if kind == Kind.WAIT:
+            return 0
+        if kind == Kind.PLACE:
+            return 1 + rule * rows + slot if rule < agent["num_rules"] else NONE
+        at = 1 + int(agent["num_rules"]) * rows
+        if kind == Kind.MAKE_ROOM:
+            return at + rule * rows + slot if rule < agent["num_victim_rules"] else NONE
+        at += int(agent["num_victim_rules"]) * rows
+        if kind == Kind.ADMIT:
+            return at + slot if agent["may_admit"] else NONE
+        at += int(agent["may_admit"]) * rows
+        if kind == Kind.RESERVE:
+            return at + slot if agent["may_reserve"] else NONE
+        at += int(agent["may_reserve"]) * rows
+        return at + slot if agent["may_preempt"] and slot < agent["running_rows"] else NONE
+
+    def _multi_mask(self, mask: np.ndarray) -> np.ndarray:
+        """Masks of (kind, slot, rule), each true if some legal action has that value: they cannot be independent."""
+        agent = self.batch.agent
+        rows = int(agent["queue_rows"])
+        rules = max(int(agent["num_rules"]), int(agent["num_victim_rules"]), 1)
+        kinds = np.zeros(len(Kind), bool)
+        slots = np.zeros(rows, bool)
+        some = np.zeros(rules, bool)
+        for kind in Kind:
+            for slot in range(rows):
+                for rule in range(rules):
+                    index = self.flat_action(agent, kind, slot, rule)
+                    if 0 <= index < len(mask) and mask[index]:
+                        kinds[kind] = slots[slot] = some[rule] = True
+        one = np.concatenate([kinds, slots, some])
+        return np.tile(one, int(self.batch.actions.shape[1]))
+
+
+class Batch:
+    """Records and buffers of a number of environments of one configuration, and the kernels over them.
+
+    Attributes:
+        worlds, envs: (num_envs,) records.
+        agent: () AGENT, shared.
+        actions: (num_envs, commands) int64, read by `step`.
+        observations: (num_envs, flat_size) float32; masks: (num_envs, num_actions) int8; written by `begin`, `step`.
+    """
+
+    def __init__(self, config: WorldConfig, num_envs: int) -> None:
+        self.config = config
+        self.num_envs = num_envs
+        self.spec, self.source = build_world(config)
+        layout = self.source.layout()
+        self.names = building.names_of(self.spec)
+        self.size = self._size_class(layout)
+        self.template = building.new_records(1, self.size)
+        building.fill_record(self.template[0], self.spec, self.names, layout)
+        self.template[0]["params"]["queue_order"] = QueueOrder.SUBMIT
+        _refresh_template(self.template)
+        self.worlds = building.new_records(num_envs, self.size)
+        self.worlds[:] = self.template[0]
+        self.envs = np.zeros(num_envs, env_dtype(self.size))
+        self.agents = agent_parameters(config, self.spec, self.source)
+        if isinstance(self.worlds, np.recarray):
+            self.envs = self.envs.view(np.recarray)
+            self.agents = self.agents.view(np.recarray)
+        self.decision = np.zeros(1, DECISION)
+        if isinstance(self.worlds, np.recarray):
+            self.decision = self.decision.view(np.recarray)
+        commands = config.time.commands_per_tick if config.time.mode == "tick" else 1
+        self.actions = np.zeros((num_envs, commands), np.int64)
+        self.observations = np.zeros((num_envs, observations.flat_size(self.agent)), np.float32)
+        self.masks = np.zeros((num_envs, int(self.agent["num_actions"])), np.int8)
+        self.begins = np.zeros(num_envs, np.int64)
+        self.ends = np.zeros(num_envs, np.int64)
+        self.trace = layout
+        self._schedule = np.zeros(0, SCHEDULE_ROW)
+        self._log = np.zeros(0, LOG_ROW)
+        self._prefix = int(self.worlds.dtype.fields[RESET_BOUNDARY][1])
+        self._template_bytes = self.template.view(np.ndarray).view(np.uint8).reshape(-1)[: self._prefix].copy()
+
+    @property
+    def agent(self) -> np.void:
+        """Parameters of the agent's side."""
+        return self.agents[0]  # type: ignore[no-any-return]
+
+    def reset_one(self, i: int, seed: int, options: Mapping[str, Any]) -> Episode:
+        """Draw environment i's next episode and set its world to begin it; call `begin` after."""
+        episode = self.source.draw(seed, options)
+        raw = self.worlds.view(np.ndarray).view(np.uint8).reshape(self.num_envs, -1)
+        stepping.reset_worlds(raw, self._template_bytes, i, i + 1)
+        w = self.worlds[i]
+        self.trace = episode.trace
+        w["next_row"], w["end_row"] = episode.first_row, episode.end_row
+        w["thin_seed"], w["thin_below"] = episode.thin_seed, episode.thin_below
+        w["time_offset_ms"] = episode.offset_ms
+        rows = episode.trace.rows
+        if len(rows) and episode.trace is not self.source.layout():
+            if int(rows["group"].max()) >= self.size.max_groups or int(rows["shape"].max()) >= self.size.max_shapes:
+                raise GanglineError(f"the episode has more job shapes than size class {self.size.name!r} holds")
+            w["groups"]["tenant"][rows["group"]] = rows["tenant"]
+            w["groups"]["shape"][rows["group"]] = rows["shape"]
+        if self.config.cluster.mean_up_h is not None:
+            stepping.failure_seeds(self.worlds, i, np.uint64(seed))
+        self.begins[i], self.ends[i] = episode.begin_ms, episode.end_ms
+        return episode
+
+    def begin(self, lo: int, hi: int) -> None:
+        """Warm the worlds of [lo, hi) up and go to the first choice."""
+        stepping.begin_episodes(
+            self.worlds,
+            self.envs,
+            self.agents,
+            self.trace.rows,
+            self.trace.pod_sets,
+            self._schedule,
+            self._log,
+            self.decision,
+            self.observations,
+            self.masks,
+            self.begins,
+            self.ends,
+            lo,
+            hi,
+        )
+        self._check(lo, hi)
+
+    def step(self, lo: int, hi: int) -> None:
+        """Apply `actions` of [lo, hi)."""
+        stepping.step_range(
+            self.worlds,
+            self.envs,
+            self.agents,
+            self.trace.rows,
+            self.trace.pod_sets,
+            self._schedule,
+            self._log,
+            self.decision,
+            self.actions,
+            self.observations,
+            self.masks,
+            lo,
+            hi,
+        )
+        self._check(lo, hi)
+
+    def world_of(self, i: int, episode: Episode) -> World:
+        """Environment i's state as a `World` that shares its record."""
+        world = World.__new__(World)
+        world.attach(self.spec, self.names, self.size, self.worlds[i : i + 1], episode.trace)
+        return world
+
+    def _size_class(self, layout: JobTrace) -> SizeClass:
+        """Episodes see a part of the jobs at a time: at first the smallest class that fits cluster and tenants."""
+        hoped = min(self.source.most_jobs or 0, 1500 * max(1, len(self.spec.nodes) // 64))
+        return building.size_class_for(self.spec, layout, live_jobs=hoped)
+
+    def _check(self, lo: int, hi: int) -> None:
+        errors = self.worlds["error"][lo:hi]
+        if errors.any():
+            i = lo + int(np.flatnonzero(errors)[0])
+            code = ErrorCode(int(self.worlds[i]["error"]))
+            what = code.name.lower().removeprefix("too_many_").replace("_", " ")
+            raise GanglineError(
+                f"environment {i} needs room for {int(self.worlds[i]['error_value'])} {what} at once, "
+                f"size class {self.size.name!r} holds less; lower the load or shorten the episode"
+            )
+
+
+def _refresh_template(template: np.ndarray) -> None:
+    """Subtree quotas and fair shares of the empty world."""
+    from gangline.envs.core.driver import prepare_template
+
+    prepare_template(template)
+
+
+def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource) -> np.ndarray:
+    """(1,) AGENT of a configuration."""
+    agents = np.zeros(1, AGENT)
+    a = agents[0]
+    show = config.observation
+    a["shows_cluster"] = "cluster" in show.blocks
+    a["shows_queue"] = "queue" in show.blocks
+    a["shows_running"] = "running" in show.blocks
+    a["tenant_rows"] = len(spec.tenants) if "tenants" in show.blocks else 0
+    a["node_rows"] = min(len(spec.nodes), show.most_node_rows) if "nodes" in show.blocks else 0
+    a["num_oldest"] = show.num_oldest
+    a["num_shortest"] = show.num_shortest
+    a["queue_rows"] = show.num_oldest + show.num_shortest + len(spec.tenants)
+    a["running_rows"] = max(show.running_rows, 1)
+    for name, most in (("queue_rows", MAX_QUEUE_ROWS), ("running_rows", MAX_RUNNING_ROWS)):
+        if a[name] > most:
+            raise GanglineError(f"observation.{name} is {a[name]}, expected at most {most}")
+    a["epoch_ms"] = source.epoch_ms
+    do = config.action
+    if max(len(do.placement_rules), len(do.victim_rules)) > MAX_RULES:
+        raise GanglineError(f"more than {MAX_RULES} placement or victim rules, expected fewer")
+    a["num_rules"] = len(do.placement_rules)
+    a["rules"][: len(do.placement_rules)] = [Rule[r.upper()] for r in do.placement_rules]
+    a["num_victim_rules"] = len(do.victim_rules)
+    a["victim_rules"][: len(do.victim_rules)] = [VictimRule[r.upper()] for r in do.victim_rules]
+    a["may_admit"] = do.may_admit
+    a["may_reserve"] = do.may_reserve
+    a["may_preempt"] = do.may_preempt
+    a["min_run_ms"] = round(do.min_run_h * HOUR_MS)
+    a["reserve_ms"] = max(1, round(do.reserve_h * HOUR_MS))
+    a["max_commands_per_instant"] = do.max_commands_per_instant
+    a["num_actions"] = actions.num_actions(a)
+    time = config.time
+    a["time_mode"] = TimeMode[time.mode.upper()]
+    a["tick_ms"] = max(1, round(time.tick_s * 1000))
+    a["commands_per_tick"] = time.commands_per_tick
+    a["skips_forced"] = time.skip_forced
+    a["beta_per_h"] = time.beta_per_h if time.mode == "event" else 0.0
+    horizon_h = config.episode.horizon_h or 24.0
+    automatic = float(a["beta_per_h"]) or 1.0 / horizon_h
+    a["reward_scale"] = automatic if config.reward.scale is None else config.reward.scale
+    for i, name in enumerate(rewards.TERM_NAMES):
+        a["weights"][i] = config.reward.weights.get(name, 0.0)
+    a["uses_utility"] = bool(config.reward.weights.get("alpha_fair", 0.0))
+    return agents

@@ -1,0 +1,314 @@
+"""One step of a batch of environments: the table of contents of what happens between two decisions.
+
+`step_range` takes an action for each environment, applies its transaction, lets time pass until the agent has a
+choice again, and writes observation, mask and reward. The single environment is a batch of one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.envs.action import decode, mark_touched, plan_action, write_mask
+from gangline.envs.agent import Kind, TimeMode
+from gangline.envs.core.compiled import helper, kernel
+from gangline.envs.core.events import next_time_ms, set_event, tick_entity
+from gangline.envs.core.fair_share import refresh_shares
+from gangline.envs.core.queue import first_waiting
+from gangline.envs.core.simulator import (
+    apply_decision,
+    go_to,
+    hash_of_row,
+    plan_next_arrival,
+    plan_next_change,
+    plan_node_change,
+    run_instant,
+    settle_instant,
+    splitmix64,
+)
+from gangline.envs.core.transactions import plan
+from gangline.envs.core.types import NEVER, NONE, ErrorCode, EventKind
+from gangline.envs.observation import choose_queue_rows, choose_running_rows, write_observation
+from gangline.envs.reward import NUM_TERMS, evaluate_terms
+from gangline.envs.transition import add_piece, clear_transition, read_areas
+
+
+@kernel
+def step_range(
+    worlds: Any,
+    envs: Any,
+    agents: Any,
+    rows: Any,
+    pod_sets: Any,
+    schedule: Any,
+    log: Any,
+    out: Any,
+    actions: Any,
+    observations: Any,
+    masks: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """Step the environments [lo, hi).
+
+    Args:
+        worlds, envs: (batch,) records.
+        agents: (1,) AGENT.
+        rows, pod_sets, schedule, log: tables of the worlds.
+        out: (1,) DECISION, scratch.
+        actions: (batch, commands) int64; more than one only in tick mode.
+        observations: (batch, flat_size) float32, written.
+        masks: (batch, num_actions) int8, written.
+    """
+    agent = agents[0]
+    for i in range(lo, hi):
+        w = worlds[i]
+        env = envs[i]
+        begin_step(w, env, agent)
+        if agent.time_mode == TimeMode.TICK:
+            for c in range(actions.shape[1]):
+                act(w, env, agent, actions[i, c], out[0], rows, pod_sets, schedule, log)
+                if c + 1 < actions.shape[1]:
+                    look(w, env, agent, masks[i])
+            pass_time_to_tick(w, env, agent, rows, pod_sets, schedule, log)
+            look(w, env, agent, masks[i])
+        else:
+            waits = act(w, env, agent, actions[i, 0], out[0], rows, pod_sets, schedule, log)
+            has_choice = (not waits) and look(w, env, agent, masks[i])
+            if not has_choice:
+                pass_time_to_choice(w, env, agent, masks[i], rows, pod_sets, schedule, log)
+        end_step(w, env, agent)
+        write_observation(w, env, agent, observations[i])
+
+
+@kernel
+def begin_episodes(
+    worlds: Any,
+    envs: Any,
+    agents: Any,
+    rows: Any,
+    pod_sets: Any,
+    schedule: Any,
+    log: Any,
+    out: Any,
+    observations: Any,
+    masks: Any,
+    begins: Any,
+    ends: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """Begin the episodes of [lo, hi): run FIFO up to `begins` (a warm start), then on to the first choice.
+
+    The worlds must be fresh, with their first rows set. Nothing of the warm-up counts.
+    """
+    agent = agents[0]
+    for i in range(lo, hi):
+        w = worlds[i]
+        env = envs[i]
+        start_world(w, rows, schedule)
+        warm_up(w, out[0], rows, pod_sets, schedule, log, begins[i])
+        clear_episode(w, env, agent, begins[i], ends[i])
+        begin_step(w, env, agent)
+        if agent.time_mode == TimeMode.TICK or look(w, env, agent, masks[i]):
+            look(w, env, agent, masks[i])
+        else:
+            pass_time_to_choice(w, env, agent, masks[i], rows, pod_sets, schedule, log)
+        clear_transition(env.transition)
+        end_step(w, env, agent)
+        clear_sums(env)
+        write_observation(w, env, agent, observations[i])
+
+
+@helper
+def start_world(w: Any, rows: Any, schedule: Any) -> None:
+    """Set the first events of a fresh world."""
+    plan_next_arrival(w, rows)
+    plan_next_change(w, schedule)
+    for n in range(w.num_nodes):
+        plan_node_change(w, n)
+    if w.params.usage_tick_ms < NEVER:
+        set_event(w, tick_entity(w), w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
+
+
+@helper
+def warm_up(w: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any, until_ms: int) -> None:
+    """Run the world under strict FIFO with packing up to a time: the same state for every policy."""
+    while next_time_ms(w) < until_ms and w.error == ErrorCode.NONE:
+        run_instant(w, rows, pod_sets, schedule, log)
+        while w.error == ErrorCode.NONE:
+            head = first_waiting(w)
+            out.num_commands = 0
+            out.num_transactions = 0
+            if head == NONE or not plan(w, head, 0, out):
+                break
+            apply_decision(w, out, log)
+    go_to(w, until_ms)
+
+
+@helper
+def clear_episode(w: Any, env: Any, agent: Any, begin_ms: int, end_ms: int) -> None:
+    """Nothing has happened in this episode yet."""
+    env.begin_ms = begin_ms
+    env.end_ms = end_ms
+    env.commands_here = 0
+    env.num_steps = 0
+    env.num_illegal = 0
+    env.num_overflows = 0
+    env.num_decisions = 0
+    env.terminated = False
+    env.truncated = False
+    env.num_queue_rows = 0
+    env.num_running_rows = 0
+    read_areas(w, agent.uses_utility, env.areas)
+    env.areas_ms = w.now_ms
+    clear_transition(env.transition)
+
+
+@helper
+def clear_sums(env: Any) -> None:
+    """Sums over the episode start at zero."""
+    env.num_steps = 0
+    env.return_sum = 0.0
+    for k in range(NUM_TERMS):
+        env.term_sums[k] = 0.0
+
+
+@helper
+def begin_step(w: Any, env: Any, agent: Any) -> None:
+    """A decision has been taken: the next transition begins."""
+    clear_transition(env.transition)
+    env.last_was_legal = True
+
+
+@helper
+def act(w: Any, env: Any, agent: Any, action: int, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> bool:
+    """Apply an action now; True if it is `wait`. An illegal one changes nothing and is counted."""
+    kind, row, rule = decode(agent, action)
+    if kind == Kind.WAIT:
+        return True
+    out.num_commands = 0
+    out.num_transactions = 0
+    env.commands_here += 1
+    legal = env.commands_here <= agent.max_commands_per_instant
+    if not (legal and kind != NONE and plan_action(w, env, agent, kind, row, rule, out)):
+        env.num_illegal += 1
+        env.last_was_legal = False
+        return False
+    mark_touched(w, out)
+    apply_decision(w, out, log)
+    settle_instant(w, rows, pod_sets, schedule, log)
+    note_time(w, env, agent)
+    return False
+
+
+@helper
+def look(w: Any, env: Any, agent: Any, mask: Any) -> bool:
+    """Choose the rows to show and compute the mask; True if the agent has a choice."""
+    refresh_shares(w)
+    choose_queue_rows(w, env, agent, env.oldest)
+    if agent.may_preempt:
+        choose_running_rows(w, env, agent)
+    env.num_decisions += 1
+    env.num_overflows += w.num_waiting > env.num_queue_rows
+    return write_mask(w, env, agent, mask)
+
+
+@helper
+def note_time(w: Any, env: Any, agent: Any) -> None:
+    """Add what has passed since the last reading to the transition."""
+    read_areas(w, agent.uses_utility, env.areas_now)
+    add_piece(env.transition, env.areas, env.areas_now, w.now_ms - env.areas_ms, agent.beta_per_h)
+    env.areas_ms = w.now_ms
+
+
+@helper
+def pass_time_to_choice(
+    w: Any, env: Any, agent: Any, mask: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any
+) -> None:
+    """Let instants pass until one gives the agent a choice, or the episode ends."""
+    while not is_over(w, env):
+        if not pass_one_instant(w, env, agent, rows, pod_sets, schedule, log):
+            continue
+        env.commands_here = 0
+        if is_over(w, env):
+            break
+        has_choice = w.num_waiting > 0 and look(w, env, agent, mask)
+        if has_choice or not agent.skips_forced:
+            return
+    look(w, env, agent, mask)
+
+
+@helper
+def pass_time_to_tick(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
+    """Let instants pass up to the next tick, or the end of the episode."""
+    until_ms = min(env.end_ms, w.now_ms + agent.tick_ms - (w.now_ms - env.begin_ms) % agent.tick_ms)
+    while not is_over(w, env) and next_time_ms(w) <= until_ms:
+        pass_one_instant(w, env, agent, rows, pod_sets, schedule, log)
+    if not env.terminated and w.error == ErrorCode.NONE:
+        go_to(w, until_ms)
+        note_time(w, env, agent)
+    env.commands_here = 0
+    is_over(w, env)
+
+
+@helper
+def pass_one_instant(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> bool:
+    """Apply the next instant, or go to the horizon if that comes first; True if something happened."""
+    if next_time_ms(w) >= env.end_ms:
+        go_to(w, env.end_ms)
+        note_time(w, env, agent)
+        return True
+    should_ask = run_instant(w, rows, pod_sets, schedule, log)
+    note_time(w, env, agent)
+    return should_ask
+
+
+@helper
+def is_over(w: Any, env: Any) -> bool:
+    """Whether the episode has ended: nothing is left (terminated), the horizon (truncated), or an error."""
+    if w.num_jobs == 0 and w.next_arrival_ms >= NEVER:
+        env.terminated = True
+    elif w.now_ms >= env.end_ms:
+        env.truncated = True
+    return env.terminated or env.truncated or w.error != ErrorCode.NONE
+
+
+@helper
+def end_step(w: Any, env: Any, agent: Any) -> None:
+    """Evaluate the reward of the transition and add it to the episode's sums."""
+    evaluate_terms(env.transition.plain, env.terms)
+    evaluate_terms(env.transition.discounted, env.discounted_terms)
+    reward = 0.0
+    for k in range(NUM_TERMS):
+        reward += agent.weights[k] * env.discounted_terms[k]
+        env.term_sums[k] += env.terms[k]
+    env.reward = reward * agent.reward_scale
+    env.return_sum += env.reward
+    env.num_steps += 1
+
+
+@kernel
+def reset_worlds(bytes_of_worlds: Any, template: Any, lo: int, hi: int) -> None:
+    """Copy the template's bytes over the part of each world that must begin anew.
+
+    Args:
+        bytes_of_worlds: (batch, record size) uint8.
+        template: (prefix,) uint8.
+    """
+    for i in range(lo, hi):
+        bytes_of_worlds[i, : len(template)] = template
+
+
+@kernel
+def kept_draws(seed: int, first: int, end: int, out: Any) -> None:
+    """(end - first,) uint64: the thinning draw of each row of a range; see `simulator.hash_of_row`."""
+    for row in range(first, end):
+        out[row - first] = hash_of_row(seed, row)
+
+
+@kernel
+def failure_seeds(worlds: Any, i: int, seed: int) -> None:
+    """Give every node its own failure stream from an episode's seed."""
+    w = worlds[i]
+    for n in range(w.num_nodes):
+        w.nodes[n].failure_rng = splitmix64(seed) + splitmix64(n)
