@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gangline.envs.core.driver import compile_decide
+from gangline.envs.core.driver import compile_decide, reorder_queue
 from gangline.envs.core.placement import Rule
 from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
@@ -72,17 +72,8 @@ class CompiledScheduler:
 
 
 def set_queue_order(world: World, order: QueueOrder) -> None:
-    """Choose what orders a world's waiting jobs; must be done while nobody waits.
-
-    Raises:
-        GanglineError: if jobs are queued in another order already.
-    """
-    params = world.record["params"]
-    if params["queue_order"] == order:
-        return
-    if int(world.record["num_waiting"]) > 0:
-        raise GanglineError("the queue order of a world can only be chosen while no job waits")
-    params["queue_order"] = order
+    """Choose what orders a world's waiting jobs; those that wait already are put in order anew."""
+    reorder_queue(world.records, 0, int(order))
 
 
 def placement_rule(name: str) -> Rule:

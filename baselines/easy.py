@@ -1,4 +1,4 @@
-"""EASY backfill: the head keeps a reserved start; others may start before it if, by their claims, they do not delay it."""
+"""EASY backfill: the head keeps a reserved start; others may go before it if, by their claims, they do not delay it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRIVATE = np.dtype(
         ("head_row", np.int64),  # whose reservation the next two belong to
         ("room_version", np.int64),
         ("shadow_ms", np.int64),  # its reserved start
-        ("stamp", np.int64),  # number of the reservation
+        ("stamp", np.int64),  # number of the state for which `delays` holds
     ]
 )
 PRIVATE_BYTES = PRIVATE.itemsize
@@ -34,7 +34,8 @@ def decide(w: Any, private: Any, out: Any) -> int:
     if plan(w, head, own.rule, out):
         return AGAIN
     delays = cells[: len(w.groups)]
-    if own.head_row != w.jobs[head].row or own.room_version != w.room_version:
+    is_past = own.shadow_ms < w.now_ms  # a job has outrun its claim
+    if own.head_row != w.jobs[head].row or own.room_version != w.room_version or is_past:
         ends = cells[len(w.groups) : len(w.groups) + len(w.jobs)]
         slots = cells[len(w.groups) + len(w.jobs) :]
         own.shadow_ms = lift_until_fit(w, head, own.rule, ends, slots)
@@ -43,6 +44,7 @@ def decide(w: Any, private: Any, out: Any) -> int:
         own.room_version = w.room_version
         own.stamp += 1
     if backfill_one(w, head, own.shadow_ms, own.rule, delays, own.stamp, out):
+        own.stamp += 1  # what delays the head depends on where it would go, and that on who is there
         return AGAIN
     return NEVER
 

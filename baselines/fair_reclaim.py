@@ -13,10 +13,10 @@ import numpy as np
 
 from gangline.baselines.base import CompiledScheduler, placement_rule, victim_rule
 from gangline.baselines.primitives.order import most_entitled, poorest_with_room
+from gangline.baselines.primitives.preemption import next_unprotected_ms, protected_ms
 from gangline.envs.core.preemption import Scope, plan_make_room
 from gangline.envs.core.transactions import plan
 from gangline.envs.core.types import AGAIN, NEVER, NONE
-from gangline.envs.errors import GanglineError
 
 PRIVATE = np.dtype([("rule", np.int64), ("victims", np.int64), ("min_run_ms", np.int64), ("stamp", np.int64)])
 PRIVATE_BYTES = PRIVATE.itemsize
@@ -33,10 +33,12 @@ def decide(w: Any, private: Any, out: Any) -> int:
         if plan(w, slot, own.rule, out):
             return AGAIN
     own.stamp += 1
+    next_ms = NEVER
     while True:
         slot = most_entitled(w, tried, own.stamp)
         if slot == NONE:
-            return NEVER
+            return next_ms
+        next_ms = next_unprotected_ms(w, own.min_run_ms)
         tried[w.jobs[slot].group] = own.stamp
         if plan_make_room(w, slot, own.rule, own.victims, Scope.OVER_SHARE, own.min_run_ms, out):
             return AGAIN
@@ -44,7 +46,5 @@ def decide(w: Any, private: Any, out: Any) -> int:
 
 def build(rule: str = "pack", victims: str = "least_lost", min_run_h: float = 2.0) -> CompiledScheduler:
     """Fair-share reclaim with a placement rule, a victim rule and a protected minimum run time (hours)."""
-    if not min_run_h >= 0:
-        raise GanglineError(f"min_run_h is {min_run_h}, expected at least 0 hours")
-    private = np.array([(placement_rule(rule), victim_rule(victims), round(min_run_h * 3_600_000), 0)], PRIVATE)
+    private = np.array([(placement_rule(rule), victim_rule(victims), protected_ms(min_run_h), 0)], PRIVATE)
     return CompiledScheduler("fair_reclaim", decide, private, scratch_cells=lambda size: size.max_groups)

@@ -12,13 +12,13 @@ import numpy as np
 
 from gangline.baselines.base import CompiledScheduler, placement_rule
 from gangline.baselines.las import PRIVATE, PRIVATE_BYTES
-from gangline.baselines.primitives.order import first_with_room
+from gangline.baselines.primitives.order import first_untried, first_with_room
+from gangline.baselines.primitives.preemption import next_unprotected_ms, protected_ms
 from gangline.envs.core.preemption import Scope, VictimRule, plan_make_room
 from gangline.envs.core.progress import accrue_job
-from gangline.envs.core.queue import QueueOrder, precedes
+from gangline.envs.core.queue import QueueOrder
 from gangline.envs.core.transactions import plan
 from gangline.envs.core.types import AGAIN, NEVER, NONE
-from gangline.envs.errors import GanglineError
 
 
 def decide(w: Any, private: Any, out: Any) -> int:
@@ -39,15 +39,9 @@ def decide(w: Any, private: Any, out: Any) -> int:
         at = w.jobs[at].next
     own.stamp += 1
     while True:
-        best = NONE
-        g = w.first_group
-        while g != NONE:
-            head = w.groups[g].head
-            if tried[g] != own.stamp and (best == NONE or precedes(w.jobs[head], w.jobs[best])):
-                best = head
-            g = w.groups[g].next
+        best = first_untried(w, tried, own.stamp)
         if best == NONE:
-            return NEVER
+            return next_unprotected_ms(w, own.min_run_ms)
         tried[w.jobs[best].group] = own.stamp
         if plan_make_room(w, best, own.rule, VictimRule.LEAST_LOST, Scope.LONGER_REMAINING, own.min_run_ms, out):
             return AGAIN
@@ -55,9 +49,7 @@ def decide(w: Any, private: Any, out: Any) -> int:
 
 def build(rule: str = "pack", min_run_h: float = 0.0) -> CompiledScheduler:
     """SRTF with the truth, a placement rule and a protected minimum run time (hours)."""
-    if not min_run_h >= 0:
-        raise GanglineError(f"min_run_h is {min_run_h}, expected at least 0 hours")
-    private = np.array([(placement_rule(rule), round(min_run_h * 3_600_000), 0)], PRIVATE)
+    private = np.array([(placement_rule(rule), protected_ms(min_run_h), 0)], PRIVATE)
     return CompiledScheduler(
         "srtf_oracle", decide, private, scratch_cells=lambda size: size.max_groups, queue_order=QueueOrder.REMAINING
     )

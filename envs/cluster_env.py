@@ -24,9 +24,10 @@ from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
-from gangline.envs.core.types import DECISION, LOG_ROW, NONE, RESET_BOUNDARY, SCHEDULE_ROW, ErrorCode, SizeClass
+from gangline.envs.core.types import DECISION, JOB_ROW, LOG_ROW, NONE, RESET_BOUNDARY, SCHEDULE_ROW, ErrorCode, SizeClass
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
+from gangline.envs.stepping import Mode
 from gangline.envs.worlds import HOUR_MS, Episode, EpisodeSource, build_world
 
 MAX_SEED = 1 << 62
@@ -129,7 +130,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         """The simulated cluster, for looking at: a view of this environment's own state."""
         if self.episode is None:
             raise gymnasium.error.ResetNeeded("there is no world before reset()")
-        return self.batch.world_of(0, self.episode)
+        return self.batch.world_of(0)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -235,9 +236,13 @@ class Batch:
         observations: (num_envs, flat_size) float32; masks: (num_envs, num_actions) int8; written by `begin`, `step`.
     """
 
-    def __init__(self, config: WorldConfig, num_envs: int) -> None:
+    def __init__(self, config: WorldConfig, num_envs: int, *, keep_log: bool = False) -> None:
+        """Build the worlds; with `keep_log`, ended jobs are written to a log (one environment only)."""
+        if keep_log and num_envs != 1:
+            raise GanglineError(f"a log of {num_envs} environments, expected one: batches keep no log")
         self.config = config
         self.num_envs = num_envs
+        self._keep_log = keep_log
         self.spec, self.source = build_world(config)
         layout = self.source.layout()
         self.names = building.names_of(self.spec)
@@ -263,6 +268,9 @@ class Batch:
         self.begins = np.zeros(num_envs, np.int64)
         self.ends = np.zeros(num_envs, np.int64)
         self.trace = layout
+        self._rows_per_env = 0
+        self._own_rows = np.zeros(0, JOB_ROW)
+        self._rows = layout.rows
         self._schedule = np.zeros(0, SCHEDULE_ROW)
         self._log = np.zeros(0, LOG_ROW)
         self._prefix = int(self.worlds.dtype.fields[RESET_BOUNDARY][1])
@@ -279,8 +287,8 @@ class Batch:
         raw = self.worlds.view(np.ndarray).view(np.uint8).reshape(self.num_envs, -1)
         stepping.reset_worlds(raw, self._template_bytes, i, i + 1)
         w = self.worlds[i]
-        self.trace = episode.trace
-        w["next_row"], w["end_row"] = episode.first_row, episode.end_row
+        first = self._take_rows(i, episode)
+        w["next_row"], w["end_row"] = episode.first_row + first, episode.end_row + first
         w["thin_seed"], w["thin_below"] = episode.thin_seed, episode.thin_below
         w["time_offset_ms"] = episode.offset_ms
         rows = episode.trace.rows
@@ -294,33 +302,54 @@ class Batch:
         self.begins[i], self.ends[i] = episode.begin_ms, episode.end_ms
         return episode
 
+    def _take_rows(self, i: int, episode: Episode) -> int:
+        """Make an episode's jobs readable for environment i; returns where its row 0 stands in the table.
+
+        A real trace is one table for all environments and resets; generated jobs are copied into a stretch per
+        environment.
+        """
+        if episode.trace is self.source.layout():
+            first = 0
+        else:
+            count = episode.trace.num_jobs
+            if count > self._rows_per_env:
+                grown = np.zeros((self.num_envs, count + count // 2), JOB_ROW)
+                old = self._own_rows.reshape(self.num_envs, -1) if self._rows_per_env else grown[:, :0]
+                grown[:, : self._rows_per_env] = old
+                for e in range(self.num_envs):
+                    moved = e * (grown.shape[1] - self._rows_per_env)
+                    self.worlds[e]["next_row"] += moved
+                    self.worlds[e]["end_row"] += moved
+                self._rows_per_env = grown.shape[1]
+                self._own_rows = grown.reshape(-1)
+                self._rows = self._own_rows.view()
+                self._rows.setflags(write=False)
+            first = i * self._rows_per_env
+            self._own_rows[first : first + count] = episode.trace.rows
+            self.trace = episode.trace
+        if self._keep_log:
+            self._log = np.zeros(episode.end_row - episode.first_row, LOG_ROW)
+        return first
+
+    def warm(self, i: int) -> None:
+        """Warm environment i's world up, for a scheduler that goes through the compiled door instead of `step`."""
+        self._drive(Mode.WARM, i, i + 1)
+
     def begin(self, lo: int, hi: int) -> None:
         """Warm the worlds of [lo, hi) up and go to the first choice."""
-        stepping.begin_episodes(
-            self.worlds,
-            self.envs,
-            self.agents,
-            self.trace.rows,
-            self.trace.pod_sets,
-            self._schedule,
-            self._log,
-            self.decision,
-            self.observations,
-            self.masks,
-            self.begins,
-            self.ends,
-            lo,
-            hi,
-        )
-        self._check(lo, hi)
+        self._drive(Mode.BEGIN, lo, hi)
 
     def step(self, lo: int, hi: int) -> None:
         """Apply `actions` of [lo, hi)."""
-        stepping.step_range(
+        self._drive(Mode.STEP, lo, hi)
+
+    def _drive(self, mode: int, lo: int, hi: int) -> None:
+        stepping.drive(
+            mode,
             self.worlds,
             self.envs,
             self.agents,
-            self.trace.rows,
+            self._rows,
             self.trace.pod_sets,
             self._schedule,
             self._log,
@@ -328,15 +357,20 @@ class Batch:
             self.actions,
             self.observations,
             self.masks,
+            self.begins,
+            self.ends,
             lo,
             hi,
         )
-        self._check(lo, hi)
+        if self.worlds["error"][lo:hi].any():
+            self._raise(lo)
 
-    def world_of(self, i: int, episode: Episode) -> World:
+    def world_of(self, i: int) -> World:
         """Environment i's state as a `World` that shares its record."""
         world = World.__new__(World)
-        world.attach(self.spec, self.names, self.size, self.worlds[i : i + 1], episode.trace)
+        world.attach(
+            self.spec, self.names, self.size, self.worlds[i : i + 1], self._rows, self.trace.pod_sets, self._log
+        )
         return world
 
     def _size_class(self, layout: JobTrace) -> SizeClass:
@@ -344,16 +378,15 @@ class Batch:
         hoped = min(self.source.most_jobs or 0, 1500 * max(1, len(self.spec.nodes) // 64))
         return building.size_class_for(self.spec, layout, live_jobs=hoped)
 
-    def _check(self, lo: int, hi: int) -> None:
-        errors = self.worlds["error"][lo:hi]
-        if errors.any():
-            i = lo + int(np.flatnonzero(errors)[0])
-            code = ErrorCode(int(self.worlds[i]["error"]))
-            what = code.name.lower().removeprefix("too_many_").replace("_", " ")
-            raise GanglineError(
-                f"environment {i} needs room for {int(self.worlds[i]['error_value'])} {what} at once, "
-                f"size class {self.size.name!r} holds less; lower the load or shorten the episode"
-            )
+    def _raise(self, lo: int) -> None:
+        """Raise what a kernel has noted for the first environment from `lo` on."""
+        i = lo + int(np.flatnonzero(self.worlds["error"][lo:])[0])
+        code = ErrorCode(int(self.worlds[i]["error"]))
+        what = code.name.lower().removeprefix("too_many_").replace("_", " ")
+        raise GanglineError(
+            f"environment {i} needs room for {int(self.worlds[i]['error_value'])} {what} at once, "
+            f"size class {self.size.name!r} holds less; lower the load or shorten the episode"
+        )
 
 
 def _refresh_template(template: np.ndarray) -> None:

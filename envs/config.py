@@ -167,7 +167,7 @@ class WorldConfig:
 
 def preset_names() -> list[str]:
     """Names of the world presets that ship."""
-    return sorted(p.stem for p in _folder("env").glob("*.yaml"))
+    return sorted(p.stem for p in folder("env").glob("*.yaml"))
 
 
 def load_world(world: str | Mapping[str, Any] = "small", **overrides: Any) -> WorldConfig:
@@ -183,10 +183,10 @@ def load_world(world: str | Mapping[str, Any] = "small", **overrides: Any) -> Wo
     else:
         if world not in preset_names():
             raise unknown_name("world", world, preset_names())
-        values = read_yaml(_folder("env") / f"{world}.yaml")
+        values = read_yaml(folder("env") / f"{world}.yaml")
     workload = values.pop("workload_preset", None)
     if workload is not None:
-        values["workload"] = merged(read_yaml(_folder("workload") / f"{workload}.yaml"), values.get("workload", {}))
+        values["workload"] = merged(read_yaml(folder("workload") / f"{workload}.yaml"), values.get("workload", {}))
     config = from_mapping(WorldConfig, merged(values, undotted(overrides)))
     check(config)
     return config
@@ -300,7 +300,7 @@ def _spelled(hint: Any) -> str:
     return names.get(hint, "a list" if typing.get_origin(hint) is tuple else str(hint))
 
 
-def _folder(group: str) -> Path:
+def folder(group: str) -> Path:
     """Folder of a configuration group, beside the package or installed with it."""
     import gangline.configs
 

@@ -25,14 +25,14 @@ counted, and reported as of the end of the window. What was undecided when a win
 it, so that the windows of a run add up to the run.
 
 **Denominators**: every integral of a comparison is divided by the same `C H`: all GPUs of the world x the length of the
-window, whatever a policy did. Sums are exact integers (milli-GPU x ms) up to that division.
+window, whatever a policy did. Sums are exact integers (milli-GPU x ms) up to that division, all but the Jain index.
 
 A value is None where it is not defined: no job, no time, no GPU, fewer than MIN_JOBS jobs for a percentile. Never NaN.
 
-Left to later, since the core keeps neither integral nor count for it: time-averaged Jain index of min(A/F, 1); volumes
-of borrowing, lending and quota violation; stranded GPU time; envy; DRF gap; priority inversion; preemptions by reason;
-thrash; reclaim delay; GPU time weighted by speed; fragmentation over time. What needs a second simulation or a clock
-outside is not here either: finish-time fairness, sharing incentive, decision cost in ms.
+Left to later, since the core keeps neither integral nor count for it: volumes of borrowing, lending and quota
+violation; stranded GPU time; envy; DRF gap; priority inversion; preemptions by reason; thrash; reclaim delay; GPU time
+weighted by speed; fragmentation over time. What needs a second simulation or a clock outside is not here either:
+finish-time fairness, sharing incentive, decision cost in ms.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ SIZE_CLASSES = ("0", "1", "2-4", "5-8", ">8")  # GPUs of a job; a fraction count
 _SIZE_LIMITS = (0, 1 * ONE_GPU, 4 * ONE_GPU, 8 * ONE_GPU)
 _TENANT_AREAS = ("held_area", "running_area", "demand_area", "fair_area", "over_area", "deficit_area")
 _PARTS = ("kept", "kept_bad", "lost", "hang", "suspended", "overhead", "releasing", "surplus", "undecided")
+_NO_TOTALS = ("gpu_time", "kept_bad", "jain_area")  # read on their own
 _FROM_LOG = ("row", "tenant", "preemptions", "outcome", "reason", "submit_ms", "first_start_ms", "end_ms")
 
 
@@ -93,15 +94,16 @@ _FROM_LOG = ("row", "tenant", "preemptions", "outcome", "reason", "submit_ms", "
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The counters of a world at an instant, all integers.
+    """The counters of a world at an instant.
 
     Attributes:
         now_ms: the instant.
         gpus: C, milli-GPU of all nodes.
         gpus_per_node: milli-GPU of the largest node.
         totals: integrals (milli-GPU x ms, jobs x ms, replicas x ms) and counts since the world began, TOTALS by name.
+        jain_area: index x ms since the world began; the one integral that is no integer.
         gpu_time: milli-GPU x ms of all jobs, ended and live: held, and the parts that add up to it. `kept_bad` is kept
-            by jobs that have ended, and not well.
+            by jobs that have ended, and not well (services always end well).
         tenants: by name of an integral, one value a tenant; `kept` is that of all its jobs.
         weights: entitlement of each tenant.
         backlog: work left of all jobs in the system, milli-GPU x ms.
@@ -115,6 +117,7 @@ class Snapshot:
     gpus: int
     gpus_per_node: int
     totals: dict[str, int]
+    jain_area: float
     gpu_time: dict[str, int]
     tenants: dict[str, tuple[int, ...]]
     weights: tuple[int, ...]
@@ -155,6 +158,7 @@ class Window:
         gpus: C, milli-GPU.
         gpus_per_node: milli-GPU of the largest node.
         totals: integrals and counts of the window, by TOTALS name.
+        jain_area: index x ms of the window.
         gpu_time: milli-GPU x ms of the window: held, and the parts that add up to it. `kept_bad` is kept by jobs that
             ended in the window, and not well. `undecided` is its change, and may be negative.
         undecided: milli-GPU x ms that are undecided at `stop_ms`.
@@ -171,6 +175,7 @@ class Window:
     gpus: int
     gpus_per_node: int
     totals: dict[str, int]
+    jain_area: float
     gpu_time: dict[str, int]
     undecided: int
     backlog: int
@@ -391,6 +396,7 @@ def window_of(world: World, start: Snapshot, stop: Snapshot | None = None) -> Wi
         gpus=stop.gpus,
         gpus_per_node=stop.gpus_per_node,
         totals=totals,
+        jain_area=stop.jain_area - start.jain_area,
         gpu_time=_gpu_time_between(world, start, stop),
         undecided=stop.gpu_time["undecided"],
         backlog=stop.backlog,
@@ -710,6 +716,14 @@ def unproductive_with_demand(w: Window) -> Number:
     return w.of_cluster(w.totals["idle_area"])
 
 
+def jain(w: Window) -> Number:
+    """`(1/H) int Jain(x) dt`, `x_k = min(A_k / F_k, 1)` over tenants with demand, 1 where nobody wants anything.
+
+    `Jain(x) = (sum x)^2 / (n sum x^2)`. metrics 5. Like `over_share` never read alone: equal misery is 1.
+    """
+    return _ratio(w.jain_area, w.length_ms)
+
+
 def min_phi(w: Window) -> Number:
     """`min_k phi_k`, `phi_k = int A_k dt / int F_k dt`, over tenants that had a claim. metrics 5, min share.
 
@@ -721,7 +735,7 @@ def min_phi(w: Window) -> Number:
 def jain_phi(w: Window) -> Number:
     """`Jain(phi) = (sum phi)^2 / (n sum phi^2)` of the window, over tenants that had a claim. metrics 5 (Jain 1984).
 
-    Long-term: the time-averaged index of min(A/F, 1) is another number. 1 = all alike, also if all are badly served.
+    Long-term, unlike the time-averaged `jain`: turns that tenants take in being short even out.
     """
     phi = [p for p in w.phi if p is not None]
     squares = sum(p * p for p in phi)
@@ -774,7 +788,7 @@ def decisions_per_hour(w: Window) -> Number:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def _ratio(part: float, whole: int) -> float | None:
     """part / whole, correctly rounded; None where there is no whole."""
     return None if whole == 0 else part / whole
 
@@ -906,7 +920,7 @@ def _up_to_date(world: World) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     w = world.record
     used = {"jobs": "jobs_used", "pods": "pods_used", "tenants": "num_tenants", "users": "num_users"}
     saved = {name: w[name][: int(w[count])].copy() for name, count in used.items()}
-    scalars = {name: w[name].item() for name in ("over", "deficit", "shares_are_stale")}
+    scalars = {name: w[name].item() for name in ("over", "deficit", "jain", "shares_are_stale")}
     world.refresh()
     try:
         yield np.asarray(w["jobs"][: int(w["jobs_used"])]), np.asarray(w["pods"][: int(w["pods_used"])])
@@ -928,7 +942,7 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
         left = _work_left(live, slots, jobs, pods, world.now_ms)
     gpu_time, totals = _gpu_time_and_totals(world)
     has_ended = _has_ended(live)
-    is_open, is_bad = ~has_ended, has_ended & (live["end_outcome"] != Outcome.DONE)
+    is_open, is_bad = ~has_ended, has_ended & _is_bad(live["end_outcome"], live["kind"])
     lines = np.zeros(len(live), LINE)
     for name in ("row", "tenant", "preemptions", "submit_ms", "first_start_ms", "work_ms", "holding_ms"):
         lines[name] = live[name]
@@ -937,9 +951,7 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
     lines["reason"] = live["end_reason"]
     lines["end_ms"] = np.where(has_ended, live["end_ms"], NEVER)
     lines["left"] = np.where(has_ended, 0, left)
-    resource = world.spec.gpu_resource
-    if resource is not None:
-        lines["gpus"] = world.trace.amounts(resource)[live["row"]]
+    lines["gpus"] = _gpus_asked(live, w)
     tenants = w["tenants"][: int(w["num_tenants"])]
     kept = np.zeros(len(tenants), np.int64)
     np.add.at(kept, world.ended()["tenant"], world.ended()["kept"])
@@ -951,6 +963,7 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
             gpus=int(w["gpus_total"]),
             gpus_per_node=ONE_GPU * int(nodes["num_gpus"].max(initial=0)),
             totals=totals,
+            jain_area=float(w["totals"]["jain_area"]),
             gpu_time=gpu_time,
             tenants={**{f: tuple(map(int, tenants[f])) for f in _TENANT_AREAS}, "kept": tuple(map(int, kept))},
             weights=tuple(map(int, tenants["weight"])),
@@ -964,9 +977,28 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
     )
 
 
+def _gpus_asked(live: np.ndarray, w: np.void) -> np.ndarray:
+    """(num_live,) int64: milli-GPU that live jobs ask for with all their pods, as the log says it of ended ones."""
+    gpus = np.zeros(len(live), np.int64)
+    resource = int(w["params"]["gpu_resource"])
+    pod_sets = w["pod_sets"][: int(w["pod_sets_used"])]
+    at = live["first_pod_set"].copy()
+    while resource != NONE and (at != NONE).any():
+        there = at != NONE
+        pod_set = pod_sets[at[there]]
+        gpus[there] += pod_set["count"] * pod_set["request"][:, resource]
+        at[there] = pod_set["next"]
+    return gpus
+
+
 def _has_ended(live: np.ndarray) -> np.ndarray:
     """(num_live,) bool: has ended, and only its last pods are still there."""
     return (live["state"] == JobState.RELEASING) & (live["then"] == Then.CANCEL)  # type: ignore[no-any-return]
+
+
+def _is_bad(outcome: np.ndarray, kind: np.ndarray) -> np.ndarray:
+    """(num_jobs,) bool: what such a job has kept is `kept_bad`. A service was useful while it ran, however it ended."""
+    return (outcome != Outcome.DONE) & (kind != JobKind.SERVICE)  # type: ignore[no-any-return]
 
 
 def _gpu_time_and_totals(world: World) -> tuple[dict[str, int], dict[str, int]]:
@@ -975,20 +1007,20 @@ def _gpu_time_and_totals(world: World) -> tuple[dict[str, int], dict[str, int]]:
         live = jobs[jobs["state"] != JobState.FREE]
         undecided = int(pods["progress"]["undecided"][pods["state"] != PodState.FREE].sum())
     totals = world.record["totals"]
-    ended_bad = _has_ended(live) & (live["end_outcome"] != Outcome.DONE)
+    ended_bad = _has_ended(live) & _is_bad(live["end_outcome"], live["kind"])
     gpu_time = {f: int(totals["gpu_time"][f]) + int(live["gpu_time"][f].sum()) for f in GPU_TIME.names or ()}
     completing_bad = int(live["gpu_time"]["kept"][ended_bad].sum())
     gpu_time["kept"] -= completing_bad
     gpu_time["kept_bad"] = int(totals["kept_bad"]) + completing_bad
     gpu_time["undecided"] += undecided + int(live["progress"]["undecided"].sum())
-    return gpu_time, {f: int(totals[f]) for f in totals.dtype.names or () if f not in ("gpu_time", "kept_bad")}
+    return gpu_time, {f: int(totals[f]) for f in totals.dtype.names or () if f not in _NO_TOTALS}
 
 
 def _gpu_time_between(world: World, start: Snapshot, stop: Snapshot) -> dict[str, int]:
     """GPU time of a window. `kept_bad` only where it became kept in the window, not all of a job that ended in it."""
     between = {part: stop.gpu_time[part] - start.gpu_time[part] for part in stop.gpu_time}
     ended = world.ended()[start.log_used : stop.log_used]
-    bad_rows = np.concatenate([ended["row"][ended["outcome"] != Outcome.DONE], stop.bad_rows])
+    bad_rows = np.concatenate([ended["row"][_is_bad(ended["outcome"], ended["kind"])], stop.bad_rows])
     kept_before = int(start.open_kept[np.isin(start.open_rows, bad_rows)].sum())
     between["kept_bad"] -= kept_before
     between["kept"] += kept_before
@@ -1072,6 +1104,7 @@ METRICS: dict[str, Metric] = {
     "deficit": Metric(deficit, "share", "lower", is_headline=True),
     "idle_with_demand": Metric(idle_with_demand, "share", "lower"),
     "unproductive_with_demand": Metric(unproductive_with_demand, "share", "lower"),
+    "jain": Metric(jain, "index", "higher", is_headline=True),
     "min_phi": Metric(min_phi, "ratio", "higher"),
     "jain_phi": Metric(jain_phi, "index", "higher"),
     "preemptions": Metric(preemptions, "stops", "lower"),

@@ -1,16 +1,18 @@
 """One step of a batch of environments: the table of contents of what happens between two decisions.
 
-`step_range` takes an action for each environment, applies its transaction, lets time pass until the agent has a
-choice again, and writes observation, mask and reward. The single environment is a batch of one.
+`drive` takes an action for each environment, applies its transaction, lets time pass until the agent has a choice
+again, and writes observation, mask and reward. The single environment is a batch of one. There is one kernel for
+stepping and beginning, since all of the simulator is compiled into it.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 from gangline.envs.action import decode, mark_touched, plan_action, write_mask
 from gangline.envs.agent import Kind, TimeMode
-from gangline.envs.core.compiled import helper, kernel
+from gangline.envs.core.compiled import helper, inlined, kernel
 from gangline.envs.core.events import next_time_ms, set_event, tick_entity
 from gangline.envs.core.fair_share import refresh_shares
 from gangline.envs.core.queue import first_waiting
@@ -32,8 +34,17 @@ from gangline.envs.reward import NUM_TERMS, evaluate_terms
 from gangline.envs.transition import add_piece, clear_transition, read_areas
 
 
+class Mode(IntEnum):
+    """What `drive` does with an environment."""
+
+    STEP = 0  # apply its action, go on to the next choice
+    BEGIN = 1  # begin an episode: warm the fresh world up, go on to the first choice
+    WARM = 2  # warm the fresh world up and stop there, for a scheduler at the compiled door
+
+
 @kernel
-def step_range(
+def drive(
+    mode: int,
     worlds: Any,
     envs: Any,
     agents: Any,
@@ -45,77 +56,51 @@ def step_range(
     actions: Any,
     observations: Any,
     masks: Any,
-    lo: int,
-    hi: int,
-) -> None:
-    """Step the environments [lo, hi).
-
-    Args:
-        worlds, envs: (batch,) records.
-        agents: (1,) AGENT.
-        rows, pod_sets, schedule, log: tables of the worlds.
-        out: (1,) DECISION, scratch.
-        actions: (batch, commands) int64; more than one only in tick mode.
-        observations: (batch, flat_size) float32, written.
-        masks: (batch, num_actions) int8, written.
-    """
-    agent = agents[0]
-    for i in range(lo, hi):
-        w = worlds[i]
-        env = envs[i]
-        begin_step(w, env, agent)
-        if agent.time_mode == TimeMode.TICK:
-            for c in range(actions.shape[1]):
-                act(w, env, agent, actions[i, c], out[0], rows, pod_sets, schedule, log)
-                if c + 1 < actions.shape[1]:
-                    look(w, env, agent, masks[i])
-            pass_time_to_tick(w, env, agent, rows, pod_sets, schedule, log)
-            look(w, env, agent, masks[i])
-        else:
-            waits = act(w, env, agent, actions[i, 0], out[0], rows, pod_sets, schedule, log)
-            has_choice = (not waits) and look(w, env, agent, masks[i])
-            if not has_choice:
-                pass_time_to_choice(w, env, agent, masks[i], rows, pod_sets, schedule, log)
-        end_step(w, env, agent)
-        write_observation(w, env, agent, observations[i])
-
-
-@kernel
-def begin_episodes(
-    worlds: Any,
-    envs: Any,
-    agents: Any,
-    rows: Any,
-    pod_sets: Any,
-    schedule: Any,
-    log: Any,
-    out: Any,
-    observations: Any,
-    masks: Any,
     begins: Any,
     ends: Any,
     lo: int,
     hi: int,
 ) -> None:
-    """Begin the episodes of [lo, hi): run FIFO up to `begins` (a warm start), then on to the first choice.
+    """Step the environments [lo, hi), or begin their episodes.
 
-    The worlds must be fresh, with their first rows set. Nothing of the warm-up counts.
+    Args:
+        mode: Mode.
+        worlds, envs: (batch,) records.
+        agents: (1,) AGENT.
+        rows, pod_sets, schedule, log: tables of the worlds.
+        out: (1,) DECISION, scratch.
+        actions: (batch, commands) int64, read by STEP; more than one command only in tick mode.
+        observations: (batch, flat_size) float32, written.
+        masks: (batch, num_actions) int8, written.
+        begins, ends: (batch,) int64, read by BEGIN and WARM: ms of the first decision and of the horizon.
     """
     agent = agents[0]
     for i in range(lo, hi):
         w = worlds[i]
         env = envs[i]
-        start_world(w, rows, schedule)
-        warm_up(w, out[0], rows, pod_sets, schedule, log, begins[i])
-        clear_episode(w, env, agent, begins[i], ends[i])
-        begin_step(w, env, agent)
-        if agent.time_mode == TimeMode.TICK or look(w, env, agent, masks[i]):
-            look(w, env, agent, masks[i])
+        time_passes = False
+        if mode == Mode.STEP:
+            begin_step(env)
+            for c in range(actions.shape[1]):
+                waits = act(w, env, agent, actions[i, c], out[0], rows, pod_sets, schedule, log)
+                time_passes = waits or agent.time_mode == TimeMode.TICK
         else:
-            pass_time_to_choice(w, env, agent, masks[i], rows, pod_sets, schedule, log)
-        clear_transition(env.transition)
-        end_step(w, env, agent)
-        clear_sums(env)
+            start_world(w, rows, schedule)
+            warm_up(w, out[0], rows, pod_sets, schedule, log, begins[i])
+            if mode == Mode.WARM:
+                continue
+            clear_episode(w, env, agent, begins[i], ends[i])
+        while True:
+            if time_passes:
+                pass_time(w, env, agent, rows, pod_sets, schedule, log)
+            has_choice = look(w, env, agent, masks[i])
+            if is_over(w, env) or has_choice or agent.time_mode == TimeMode.TICK or not agent.skips_forced:
+                break
+            time_passes = True
+        if mode == Mode.STEP:
+            end_step(env, agent)
+        else:
+            forget_past(w, env, agent)
         write_observation(w, env, agent, observations[i])
 
 
@@ -130,7 +115,7 @@ def start_world(w: Any, rows: Any, schedule: Any) -> None:
         set_event(w, tick_entity(w), w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
 
 
-@helper
+@inlined
 def warm_up(w: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any, until_ms: int) -> None:
     """Run the world under strict FIFO with packing up to a time: the same state for every policy."""
     while next_time_ms(w) < until_ms and w.error == ErrorCode.NONE:
@@ -165,22 +150,28 @@ def clear_episode(w: Any, env: Any, agent: Any, begin_ms: int, end_ms: int) -> N
 
 
 @helper
-def clear_sums(env: Any) -> None:
-    """Sums over the episode start at zero."""
-    env.num_steps = 0
+def forget_past(w: Any, env: Any, agent: Any) -> None:
+    """The episode starts at its first choice: what led there belongs to no decision."""
+    read_areas(w, agent.uses_utility, env.areas)
+    env.areas_ms = w.now_ms
+    clear_transition(env.transition)
+    env.reward = 0.0
     env.return_sum = 0.0
+    env.last_was_legal = True
     for k in range(NUM_TERMS):
+        env.terms[k] = 0.0
+        env.discounted_terms[k] = 0.0
         env.term_sums[k] = 0.0
 
 
 @helper
-def begin_step(w: Any, env: Any, agent: Any) -> None:
+def begin_step(env: Any) -> None:
     """A decision has been taken: the next transition begins."""
     clear_transition(env.transition)
     env.last_was_legal = True
 
 
-@helper
+@inlined
 def act(w: Any, env: Any, agent: Any, action: int, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> bool:
     """Apply an action now; True if it is `wait`. An illegal one changes nothing and is counted."""
     kind, row, rule = decode(agent, action)
@@ -201,7 +192,7 @@ def act(w: Any, env: Any, agent: Any, action: int, out: Any, rows: Any, pod_sets
     return False
 
 
-@helper
+@inlined
 def look(w: Any, env: Any, agent: Any, mask: Any) -> bool:
     """Choose the rows to show and compute the mask; True if the agent has a choice."""
     refresh_shares(w)
@@ -221,46 +212,23 @@ def note_time(w: Any, env: Any, agent: Any) -> None:
     env.areas_ms = w.now_ms
 
 
-@helper
-def pass_time_to_choice(
-    w: Any, env: Any, agent: Any, mask: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any
-) -> None:
-    """Let instants pass until one gives the agent a choice, or the episode ends."""
-    while not is_over(w, env):
-        if not pass_one_instant(w, env, agent, rows, pod_sets, schedule, log):
-            continue
-        env.commands_here = 0
-        if is_over(w, env):
-            break
-        has_choice = w.num_waiting > 0 and look(w, env, agent, mask)
-        if has_choice or not agent.skips_forced:
-            return
-    look(w, env, agent, mask)
-
-
-@helper
-def pass_time_to_tick(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
-    """Let instants pass up to the next tick, or the end of the episode."""
-    until_ms = min(env.end_ms, w.now_ms + agent.tick_ms - (w.now_ms - env.begin_ms) % agent.tick_ms)
-    while not is_over(w, env) and next_time_ms(w) <= until_ms:
-        pass_one_instant(w, env, agent, rows, pod_sets, schedule, log)
-    if not env.terminated and w.error == ErrorCode.NONE:
-        go_to(w, until_ms)
-        note_time(w, env, agent)
+@inlined
+def pass_time(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
+    """Let instants pass: in event time until something has happened, in tick time up to the next tick; or to the end."""
     env.commands_here = 0
-    is_over(w, env)
-
-
-@helper
-def pass_one_instant(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> bool:
-    """Apply the next instant, or go to the horizon if that comes first; True if something happened."""
-    if next_time_ms(w) >= env.end_ms:
-        go_to(w, env.end_ms)
+    is_tick = agent.time_mode == TimeMode.TICK
+    until_ms = env.end_ms
+    if is_tick:
+        until_ms = min(until_ms, w.now_ms + agent.tick_ms - (w.now_ms - env.begin_ms) % agent.tick_ms)
+    while not is_over(w, env):
+        if next_time_ms(w) >= until_ms:
+            go_to(w, until_ms)
+            note_time(w, env, agent)
+            break
+        has_happened = run_instant(w, rows, pod_sets, schedule, log)
         note_time(w, env, agent)
-        return True
-    should_ask = run_instant(w, rows, pod_sets, schedule, log)
-    note_time(w, env, agent)
-    return should_ask
+        if has_happened and not is_tick:
+            break
 
 
 @helper
@@ -274,7 +242,7 @@ def is_over(w: Any, env: Any) -> bool:
 
 
 @helper
-def end_step(w: Any, env: Any, agent: Any) -> None:
+def end_step(env: Any, agent: Any) -> None:
     """Evaluate the reward of the transition and add it to the episode's sums."""
     evaluate_terms(env.transition.plain, env.terms)
     evaluate_terms(env.transition.discounted, env.discounted_terms)

@@ -1,0 +1,1 @@
+"""Stages that several baselines share: pure functions over the state record."""

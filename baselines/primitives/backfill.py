@@ -58,7 +58,8 @@ def may_fit(w: Any, slot: int) -> bool:
 def lift_until_fit(w: Any, head: int, rule: int, ends: Any, slots: Any) -> int:
     """Lift running jobs in order of their claimed ends until the head fits; returns that time.
 
-    NEVER if it has to wait for jobs without a claim, or cannot fit at all. The lifted jobs stay lifted: the caller puts them back. `ends` and `slots` are scratch, one cell per running job.
+    NEVER if it has to wait for jobs without a claim, or cannot fit at all. The lifted jobs stay lifted: the caller puts
+    them back. `ends` and `slots` are scratch, one cell per running job.
     """
     count = 0
     at = w.first_running

@@ -25,13 +25,31 @@ def first_with_room(w: Any) -> int:
 
 
 @helper
+def first_untried(w: Any, tried: Any, stamp: int) -> int:
+    """First waiting job of all groups that have not been tried at this state, or NONE. O(non-empty groups).
+
+    Args:
+        tried: (num_groups,) int64; a group whose cell holds `stamp` has been tried.
+        stamp: number of the state.
+    """
+    best = NONE
+    g = w.first_group
+    while g != NONE:
+        head = w.groups[g].head
+        if tried[g] != stamp and (best == NONE or precedes(w.jobs[head], w.jobs[best])):
+            best = head
+        g = w.groups[g].next
+    return best
+
+
+@helper
 def share_precedes(w: Any, a: int, b: int) -> bool:
     """Whether tenant a's share of what it is entitled to is smaller than tenant b's (held / weight, exact)."""
-    x = w.tenants[a].held * w.tenants[b].weight
-    y = w.tenants[b].held * w.tenants[a].weight
-    if x != y:
-        return x < y
-    return False
+    first = w.tenants[a]
+    second = w.tenants[b]
+    if first.weight == 0 or second.weight == 0:  # entitled to nothing: after all others
+        return first.weight > 0 or (second.weight == 0 and first.held < second.held)
+    return first.held * second.weight < second.held * first.weight
 
 
 @helper
@@ -42,10 +60,11 @@ def poorest_with_room(w: Any) -> int:
     while g != NONE:
         head = w.groups[g].head
         if may_have_room(w, head):
-            if best == NONE or share_precedes(w, w.jobs[head].tenant, w.jobs[best].tenant):
-                best = head
-            elif not share_precedes(w, w.jobs[best].tenant, w.jobs[head].tenant) and precedes(
-                w.jobs[head], w.jobs[best]
+            tenant = w.jobs[head].tenant
+            if (
+                best == NONE
+                or share_precedes(w, tenant, w.jobs[best].tenant)
+                or (precedes(w.jobs[head], w.jobs[best]) and not share_precedes(w, w.jobs[best].tenant, tenant))
             ):
                 best = head
         g = w.groups[g].next
@@ -68,9 +87,9 @@ def most_entitled(w: Any, tried: Any, stamp: int) -> int:
         head = w.groups[g].head
         job = w.jobs[head]
         gap = w.tenants[job.tenant].fair - w.tenants[job.tenant].held
-        if gap >= job.gpus_wanted and job.gpus_wanted > 0 and tried[g] != stamp:
-            if best == NONE or gap > best_gap or (gap == best_gap and precedes(job, w.jobs[best])):
-                best = head
-                best_gap = gap
+        is_entitled = gap >= job.gpus_wanted > 0 and tried[g] != stamp
+        if is_entitled and (best == NONE or gap > best_gap or (gap == best_gap and precedes(job, w.jobs[best]))):
+            best = head
+            best_gap = gap
         g = w.groups[g].next
     return best

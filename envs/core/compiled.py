@@ -21,6 +21,16 @@ def helper(function: F) -> F:
     return compiled
 
 
+def inlined(function: F) -> F:
+    """A helper that is written into its callers: for pieces of a loop that have a name for the reader's sake.
+
+    LLVM works through everything that a separately compiled helper calls once more for each helper above it; a chain of
+    thin ones would multiply the time of the first compile.
+    """
+    compiled: F = numba.njit(inline="always", cache=True, nogil=True, error_model="numpy")(function)
+    return compiled
+
+
 def kernel(function: F) -> F:
     """A function that Python calls: once per step or batch."""
     compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)

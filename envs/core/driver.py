@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numba
@@ -14,6 +14,7 @@ from gangline.envs.core.compiled import helper, kernel
 from gangline.envs.core.events import next_time_ms, set_event, tick_entity
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage, refresh_shares
 from gangline.envs.core.progress import accrue_job
+from gangline.envs.core.queue import dequeue, enqueue
 from gangline.envs.core.quota import refresh_quota
 from gangline.envs.core.simulator import (
     apply_change,
@@ -32,12 +33,9 @@ from gangline.envs.core.transactions import (
     begin,
     bind_pod,
     commit,
-    drop_reservations,
     end_job,
     mark_releasing,
     pod_set_slot,
-    release_pod,
-    schedule_job,
     set_running_state,
     touch,
 )
@@ -51,7 +49,6 @@ from gangline.envs.core.types import (
     JobKind,
     JobState,
     Outcome,
-    PodState,
     SizeClass,
     Then,
     world_dtype,
@@ -127,6 +124,22 @@ def bring_up_to_date(worlds: Any, i: int) -> None:
     for u in range(w.num_users):
         accrue_user_usage(w, u)
     refresh_shares(w)
+
+
+@kernel
+def reorder_queue(worlds: Any, i: int, order: int) -> None:
+    """Order the waiting jobs by another `QueueOrder` from now on."""
+    w = worlds[i]
+    if w.params.queue_order == order:
+        return
+    for slot in range(w.jobs_used):
+        if w.jobs[slot].is_queued:
+            dequeue(w, slot)
+            w.jobs[slot].is_queued = True
+    w.params.queue_order = order
+    for slot in range(w.jobs_used):
+        if w.jobs[slot].is_queued:
+            enqueue(w, slot)
 
 
 @kernel
@@ -231,6 +244,12 @@ def enter_history(
     job.progress.left = full - progress_ms * FULL_SPEED
     job.progress.saved_left = full - saved_ms * FULL_SPEED
     job.progress.overhead_ms = 0
+    if job.kind == JobKind.BATCH:
+        at = job.first_pod
+        while at >= 0:
+            w.pods[at].progress.left = full - progress_ms * FULL_SPEED
+            w.pods[at].progress.overhead_ms = 0
+            at = w.pods[at].next
     if job.checkpoint_interval_ms < NEVER:
         job.progress.cycle_ms = min(progress_ms - saved_ms, job.checkpoint_interval_ms)
     job.starts = starts
@@ -250,7 +269,7 @@ def enter_history(
     if ends_after_release and job.state == JobState.RELEASING:
         job.then = Then.CANCEL
         job.end_outcome = Outcome.PREEMPTED
-        job.end_ms = w.now_ms
+        job.end_ms = NEVER
     commit(w, log)
 
 
@@ -327,7 +346,7 @@ def _door_signature(size: SizeClass) -> Any:
     return nbt.int64(world, nbt.Array(nbt.uint8, 1, "C"), decision)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compile_decide(decide: Callable[..., Any], size: SizeClass) -> Any:
     """Compile a scheduler's `decide` for the door of a size class (cached on disk)."""
     if numba.config.DISABLE_JIT:
@@ -335,7 +354,7 @@ def compile_decide(decide: Callable[..., Any], size: SizeClass) -> Any:
     return numba.njit(_door_signature(size), cache=True, nogil=True, error_model="numpy")(decide)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
     if numba.config.DISABLE_JIT:
         return function

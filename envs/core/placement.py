@@ -10,8 +10,10 @@ import math
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import MAX_FLAVORS, NEVER, NONE, ONE_GPU, NodeState, Shape
+from gangline.envs.core.types import MAX_FLAVORS, MAX_GPUS_PER_NODE, NEVER, NONE, ONE_GPU, NodeState, Shape
 
 NO_SCORE = -(1 << 62)
 FGD_TIE_MILLI = 40.0  # growths this near are ties, broken by packing (spec/metrics.md section 3)
@@ -104,43 +106,64 @@ def node_is_open(w: Any, pod_set: Any, n: int, flavor: int) -> bool:
 
 @helper
 def fits_empty_cluster(w: Any, job: Any) -> bool:
-    """Whether all pods of a job could ever be bound: every node up and empty, pod sets in order, nodes filled in index order."""
+    """Whether all pods of a job could ever be bound: every node up and empty, pod sets in order, nodes filled in index
+    order. Jobs of a shape share the answer.
+    """
+    if w.fits_empty[job.shape] == 0:
+        w.fits_empty[job.shape] = 1 if _fill_empty_cluster(w, job) else -1
+    return w.fits_empty[job.shape] > 0
+
+
+@helper
+def _fill_empty_cluster(w: Any, job: Any) -> bool:
+    """Put all pods of a job on a copy of the empty cluster."""
+    idle = np.zeros((w.num_nodes, w.params.num_resources), np.int64)
+    free = np.zeros((w.num_nodes, MAX_GPUS_PER_NODE), np.int64)
     for n in range(w.num_nodes):
-        w.fit[n] = 0  # pod sets that have used the node
+        for r in range(w.params.num_resources):
+            idle[n, r] = w.nodes[n].capacity[r]
+        free[n, : w.nodes[n].num_gpus] = ONE_GPU
     ps = job.first_pod_set
-    is_first = True
     while ps != NONE:
         pod_set = w.pod_sets[ps]
         left = pod_set.count
         for n in range(w.num_nodes):
-            if left <= 0:
-                break
-            node = w.nodes[n]
-            if not flavor_allowed(pod_set, node.flavor) or (not is_first and w.fit[n] > 0):
-                continue
-            fit = NEVER
-            for r in range(w.params.num_resources):
-                request = pod_set.request[r]
-                if request == 0 or not (pod_set.asked >> r) & 1:
-                    continue
-                if not (node.has >> r) & 1:
-                    fit = 0
-                    break
-                if r == w.params.gpu_resource:
-                    if request >= ONE_GPU:
-                        fit = min(fit, node.num_gpus // (request // ONE_GPU))
-                    else:
-                        fit = min(fit, node.num_gpus * (ONE_GPU // request))
-                else:
-                    fit = min(fit, node.capacity[r] // request)
-            used = min(fit, left)
-            if used > 0:
-                left -= used
-                w.fit[n] += 1
+            if flavor_allowed(pod_set, w.nodes[n].flavor):
+                while left > 0 and _take_from(w, pod_set, w.nodes[n].has, idle[n], free[n]):
+                    left -= 1
         if left > 0:
             return False
         ps = pod_set.next
-        is_first = False
+    return True
+
+
+@helper
+def _take_from(w: Any, pod_set: Any, has: int, idle: Any, free: Any) -> bool:
+    """Take one pod's request from idle amounts and GPUs; False, with nothing taken, if it does not fit."""
+    gpu = w.params.gpu_resource
+    for r in range(w.params.num_resources):
+        if (pod_set.asked >> r) & 1 and pod_set.request[r] > 0 and (not (has >> r) & 1 or idle[r] < pod_set.request[r]):
+            return False
+    request = pod_set.request[gpu] if gpu != NONE and (pod_set.asked >> gpu) & 1 else 0
+    if request >= ONE_GPU:
+        if np.sum(free == ONE_GPU) < request // ONE_GPU:
+            return False
+        left = request // ONE_GPU
+        for g in range(len(free)):
+            if left > 0 and free[g] == ONE_GPU:
+                free[g] = 0
+                left -= 1
+    elif request > 0:
+        best = NONE
+        for g in range(len(free)):
+            if free[g] >= request and (best == NONE or free[g] < free[best]):
+                best = g
+        if best == NONE:
+            return False
+        free[best] -= request
+    for r in range(w.params.num_resources):
+        if (pod_set.asked >> r) & 1:
+            idle[r] -= pod_set.request[r]
     return True
 
 

@@ -153,6 +153,11 @@ def _lift_enough(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> b
             return False
         _lift_for_one_more(w, slot, best, rule, scope, min_run_ms, UNAFFORDABLE)
         total = _measure(w, job, pod_set, wanted)
+    for i in range(w.num_lifted - 2, -1, -1):  # who made room for one pod may not be needed after the others
+        if w.jobs[w.lifted[i]].is_lifted:
+            _put_victim_back(w, w.lifted[i])
+            if _measure(w, job, pod_set, wanted) < wanted:
+                _lift_again(w, w.lifted[i])
     return True
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.envs.core.compiled import helper
+from gangline.envs.core.compiled import helper, inlined
 from gangline.envs.core.events import (
     arrival_entity,
     next_kind,
@@ -34,12 +34,10 @@ from gangline.envs.core.transactions import (
     end_job,
     forget_journal,
     gangs_are_whole,
-    mark_releasing,
     pod_set_slot,
     pods_were_lost,
     release_due_pods,
     release_pod,
-    requeue,
     schedule_job,
     settle,
     touch,
@@ -76,7 +74,7 @@ MAX_CYCLES_WITHOUT_CHANGE = 1000
 # ---------------------------------------------------------------------------------------------------------------
 
 
-@helper
+@inlined
 def run_instant(w: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> bool:
     """Go to the next event's time and apply every event of that instant; True if the scheduler should be asked."""
     go_to(w, next_time_ms(w))
@@ -165,7 +163,7 @@ def apply_decision(w: Any, out: Any, log: Any) -> int:
     return applied
 
 
-@helper
+@inlined
 def settle_instant(w: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
     """Apply the events that a transaction has created for this same instant."""
     while next_time_ms(w) <= w.now_ms and w.error == ErrorCode.NONE:
@@ -173,7 +171,7 @@ def settle_instant(w: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) ->
         apply_event(w, next_kind(w), rows, pod_sets, schedule, log)
 
 
-@helper
+@inlined
 def ask(w: Any, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
     """Let the scheduler decide until it waits, applying what it returns and what follows at the same instant."""
     idle_cycles = 0
@@ -276,7 +274,8 @@ def arrive(w: Any, row: Any, number: int, pod_sets: Any, log: Any) -> int:
     job.progress.left = row.work_ms * FULL_SPEED
     job.progress.saved_left = job.progress.left
     job.progress.outcome_left = NONE
-    if row.outcome != Outcome.DONE and row.outcome_ms < row.work_ms:
+    hangs_apart = row.kind == JobKind.BATCH and row.outcome == Outcome.HANGS  # pods of a batch job do not hang
+    if row.outcome != Outcome.DONE and row.outcome_ms < row.work_ms and not hangs_apart:
         job.progress.outcome_left = (row.work_ms - row.outcome_ms) * FULL_SPEED
     job.accrued_ms = w.now_ms
     _arrive_pod_sets(w, slot, row, pod_sets)
@@ -343,6 +342,7 @@ def clear_job(w: Any, slot: int) -> None:
     job.holding_ms = 0
     job.reserve_until_ms = NEVER
     job.first_reservation = NONE
+    job.no_room_at = NONE
     job.first_pod = NONE
     job.last_pod = NONE
     job.first_pod_set = NONE
@@ -485,19 +485,22 @@ def _set_replicas(w: Any, slot: int, index: int, replicas: int, log: Any) -> Non
         at = pod.prev
     forget_journal(w)
     if w.jobs[slot].state == JobState.RUNNING and w.jobs[slot].num_bound == 0:
-        requeue_or_wait(w, slot)
+        wait_again(w, slot)
     commit(w, log)
 
 
 @helper
-def requeue_or_wait(w: Any, slot: int) -> None:
-    """A job that has lost its last bound pod: back to the queue, once its releasing ones are gone."""
+def wait_again(w: Any, slot: int) -> None:
+    """A job that has no bound pod left, by its own doing: waiting again, once its releasing pods are gone.
+
+    That is no requeue: no delay, no new submission, its admission stays.
+    """
     job = w.jobs[slot]
     if job.num_releasing > 0:
         job.state = JobState.RELEASING
-        job.then = Then.REQUEUE
+        job.then = Then.SHRINK
     else:
-        requeue(w, slot)
+        job.state = JobState.ADMITTED if job.is_admitted else JobState.QUEUED
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -540,17 +543,14 @@ def _finish(w: Any, slot: int, log: Any) -> None:
             pod.gives_back = True
             w.pod_sets[pod.pod_set].num_done += 1
             job.num_done += 1
-            if w.params.completing_ms > 0:
-                mark_releasing(w, at, w.now_ms + w.params.completing_ms)
-            else:
-                release_pod(w, at)
+            release_pod(w, at)
             forget_journal(w)
         at = pod.next
     count_wanted(w, slot)
     if job.num_wanted == 0:
         end_job(w, slot, Outcome.DONE, Reason.UNSPECIFIED)
     elif job.num_bound == 0:
-        requeue_or_wait(w, slot)
+        wait_again(w, slot)
     commit(w, log)
 
 
@@ -587,6 +587,7 @@ def _stop_and_requeue(w: Any, slot: int, outcome: int, log: Any) -> None:
     pods_were_lost(w, slot, Then.REQUEUE)
     if job.then == Then.CANCEL and job.end_outcome == Outcome.PREEMPTED:
         job.end_outcome = outcome
+        job.end_ms = w.now_ms
     release_due_pods(w, slot)
     commit(w, log)
 
@@ -706,6 +707,7 @@ def _lose_node(w: Any, slot: int, n: int, log: Any) -> None:
         pods_were_lost(w, slot, Then.REQUEUE)
         if job.state == JobState.RELEASING and job.then == Then.CANCEL:
             job.end_outcome = Outcome.NODE_FAIL
+            job.end_ms = w.now_ms
     release_due_pods(w, slot)
     commit(w, log)
 

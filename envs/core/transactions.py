@@ -81,6 +81,7 @@ class Step(IntEnum):
     UNRESERVE = 6
     SUSPEND = 7
     RESUME = 8
+    SETTLED = 9
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -120,7 +121,9 @@ def touch(w: Any, slot: int) -> bool:
 
 @helper
 def note(w: Any, step: int, a: int, b: int, amount: int) -> None:
-    """Write a step into the journal."""
+    """Write a step into the journal. An event, which is never undone, may overrun it."""
+    if w.num_journal >= len(w.journal):
+        return
     entry = w.journal[w.num_journal]
     entry.step = step
     entry.a = a
@@ -169,8 +172,12 @@ def undo(w: Any) -> None:
             _plan_amounts(w, entry.a, 1)
         elif entry.step == Step.SUSPEND:
             _hold_masked(w, entry.a, entry.b, 1)
+            w.jobs[entry.a].freed_mask = 0
+        elif entry.step == Step.SETTLED:
+            w.pods[entry.a].progress.undecided = entry.amount
         else:  # RESUME
             _hold_masked(w, entry.a, entry.b, -1)
+            w.jobs[entry.a].freed_mask = entry.b
     k = 0
     for i in range(w.num_touched):
         slot = w.touched[i]
@@ -471,7 +478,8 @@ def _hold_masked(w: Any, slot: int, mask: int, sign: int) -> None:
     """Take back (1) or free (-1) the masked resources of all of a job's pods (resume, suspend)."""
     at = w.jobs[slot].first_pod
     while at != NONE:
-        _hold_resources(w, at, mask, sign)
+        if w.pods[at].state != PodState.GONE:
+            _hold_resources(w, at, mask, sign)
         at = w.pods[at].next
 
 
@@ -488,6 +496,12 @@ def try_command(w: Any, command: Any) -> int:
         return Result.BAD_INDEX
     if not journal_has_room(w, 64) or not touch(w, slot):
         return Result.NO_CAPACITY
+    return _try_touched(w, slot, command)
+
+
+@helper
+def _try_touched(w: Any, slot: int, command: Any) -> int:
+    """Try a command on a job that is part of the change already."""
     if command.op == Op.PLACE:
         return _try_place(w, slot, command)
     if command.op == Op.EVICT:
@@ -502,7 +516,11 @@ def try_command(w: Any, command: Any) -> int:
         return _try_resume(w, slot)
     if command.op == Op.HOLD:
         return _try_hold(w, slot, command)
+    if command.op == Op.CANCEL and w.jobs[slot].state == JobState.RELEASING and w.jobs[slot].then == Then.CANCEL:
+        return Result.WRONG_STATE
     if command.op == Op.CANCEL:
+        if not journal_has_room(w, 4 * w.jobs[slot].num_bound + 64):
+            return Result.NO_CAPACITY
         end_job(w, slot, Outcome.CANCELLED, command.reason)
         return Result.OK
     if command.op == Op.RESERVE:
@@ -544,14 +562,15 @@ def _try_admit(w: Any, slot: int, command: Any) -> int:
     if ps == NONE:
         return Result.BAD_INDEX
     pod_set = w.pod_sets[ps]
-    admitted_now = job.is_admitted and job.admit_ms == w.now_ms and not w.before[_place_touched(w, slot)].is_admitted
+    admitted_now = job.is_admitted and job.admit_change == w.change
     if w.params.quota != Quota.ENFORCED or not (
         job.state == JobState.QUEUED or (job.state == JobState.ADMITTED and admitted_now)
     ):
         return Result.WRONG_STATE
     if pod_set.num_admitted > 0:
         return Result.WRONG_STATE
-    if command.pods > pod_set.count or command.pods < pod_set.min_count:
+    wanted = pod_set.count - pod_set.num_done
+    if command.pods > wanted or command.pods < min(pod_set.min_count, wanted):
         return Result.TOO_MANY_PODS
     for r in range(w.params.num_resources):
         if not (pod_set.asked >> r) & 1:
@@ -567,6 +586,7 @@ def _try_admit(w: Any, slot: int, command: Any) -> int:
     _charge_pod_set(w, slot, ps, command.pods, 1)
     job.is_admitted = True
     job.admit_ms = w.now_ms
+    job.admit_change = w.change
     job.state = JobState.ADMITTED
     return Result.OK
 
@@ -612,7 +632,9 @@ def _try_place(w: Any, slot: int, command: Any) -> int:
         return Result.NODE_UNAVAILABLE
     if w.params.quota == Quota.ENFORCED and not job.is_admitted:
         return Result.NOT_ADMITTED
-    most = pod_set.num_admitted if w.params.quota == Quota.ENFORCED else pod_set.count - pod_set.num_done
+    most = pod_set.count - pod_set.num_done
+    if w.params.quota == Quota.ENFORCED:
+        most = min(most, pod_set.num_admitted)
     if command.pods < 1 or pod_set.num_bound + pod_set.num_releasing + command.pods > most:
         return Result.TOO_MANY_PODS
     if not flavor_allowed(pod_set, node.flavor):
@@ -741,7 +763,7 @@ def pods_were_lost(w: Any, slot: int, then: int) -> None:
         if then == Then.CANCEL or not job.requeue:
             job.then = Then.CANCEL
             job.end_outcome = Outcome.PREEMPTED
-            job.end_ms = w.now_ms
+            job.end_ms = NEVER
     elif job.state != JobState.SUSPENDED or is_broken:
         set_running_state(w, slot)
 
@@ -759,6 +781,9 @@ def release_due_pods(w: Any, slot: int) -> None:
     if job.state == JobState.RELEASING and job.num_releasing == 0:
         if job.then == Then.CANCEL:
             leave(w, slot)
+        elif job.then == Then.SHRINK:
+            job.freed_mask = 0
+            job.state = JobState.ADMITTED if job.is_admitted else JobState.QUEUED
         else:
             requeue(w, slot)
 
@@ -789,11 +814,13 @@ def end_job(w: Any, slot: int, outcome: int, reason: int) -> None:
     job.end_ms = w.now_ms
     job.then = Then.CANCEL
     drop_reservations(w, slot)
-    settle_undecided(job.progress, job.gpu_time)
+    if not job.has_stopped:
+        settle_undecided(job.progress, job.gpu_time)
     at = job.first_pod
     while at != NONE:
         pod = w.pods[at]
         if pod.state == PodState.BOUND:
+            note(w, Step.SETTLED, at, 0, pod.progress.undecided)
             settle_undecided(pod.progress, job.gpu_time)
             mark_releasing(w, at, w.now_ms + w.params.completing_ms)
         at = pod.next
@@ -805,6 +832,8 @@ def end_job(w: Any, slot: int, outcome: int, reason: int) -> None:
 def leave(w: Any, slot: int) -> None:
     """A job without pods leaves the world; `settle` writes the log."""
     give_back_admission(w, slot)
+    if w.jobs[slot].end_ms >= NEVER:
+        w.jobs[slot].end_ms = w.now_ms
     w.jobs[slot].state = JobState.FREE
 
 
@@ -834,6 +863,9 @@ def _try_resume(w: Any, slot: int) -> int:
     mask = job.freed_mask
     at = job.first_pod
     while at != NONE:
+        if w.pods[at].state == PodState.GONE:
+            at = w.pods[at].next
+            continue
         if not _can_hold_again(w, at, mask):
             _undo_hold_before(w, slot, at, mask)
             return Result.NO_ROOM
@@ -845,6 +877,9 @@ def _try_resume(w: Any, slot: int) -> int:
         at = job.first_pod
         while at != NONE:
             pod = w.pods[at]
+            if pod.state == PodState.GONE:
+                at = pod.next
+                continue
             job.gpus_bound += pod.gpus_asked
             job.gpus_surplus += pod.held[w.params.gpu_resource] - pod.gpus_asked
             at = pod.next
@@ -857,7 +892,8 @@ def _undo_hold_before(w: Any, slot: int, stop: int, mask: int) -> None:
     """Free again what the pods before `stop` have taken."""
     at = w.jobs[slot].first_pod
     while at != stop:
-        _hold_resources(w, at, mask, -1)
+        if w.pods[at].state != PodState.GONE:
+            _hold_resources(w, at, mask, -1)
         at = w.pods[at].next
 
 
@@ -1141,9 +1177,10 @@ def _remove(w: Any, slot: int, log: Any) -> None:
     job = w.jobs[slot]
     totals = w.totals
     is_good = job.end_outcome == Outcome.DONE
+    is_kept = is_good or job.kind == JobKind.SERVICE
     counters = job.gpu_time
     totals.gpu_time.held += counters.held
-    if is_good:
+    if is_kept:
         totals.gpu_time.kept += counters.kept
     else:
         totals.kept_bad += counters.kept
@@ -1407,6 +1444,7 @@ def plan(w: Any, slot: int, rule: int, out: Any) -> bool:
     undo(w)
     if not found:
         out.num_commands = first
+        job.no_room_at = w.room_version
         if job.num_bound == 0:
             w.groups[job.group].no_room_at = w.room_version
         return False
@@ -1421,56 +1459,61 @@ def may_have_room(w: Any, slot: int) -> bool:
     """False if a job of the same shape or group has found no room since room was last made."""
     job = w.jobs[slot]
     if job.first_reservation != NONE or job.num_bound > 0:
-        return True
+        return job.no_room_at != w.room_version  # it sees room that others of its group do not
     return w.no_room_at[job.shape] != w.room_version and w.groups[job.group].no_room_at != w.room_version
 
 
 @helper
 def plan_within(w: Any, slot: int, rule: int, out: Any) -> bool:
-    """The same inside a change that has begun: tries the commands on the state and leaves them there."""
+    """The same inside a change that has begun and touched the job: tries the commands and leaves the state so."""
     job = w.jobs[slot]
     ps = job.first_pod_set
     while ps != NONE:
         pod_set = w.pod_sets[ps]
         wanted = pod_set.count - pod_set.num_done - pod_set.num_bound - pod_set.num_releasing
-        if wanted > 0 and not _plan_pod_set(w, slot, ps, wanted, rule, out):
+        flavor = NONE
+        if wanted > 0 and w.params.quota == Quota.ENFORCED:
+            if pod_set.num_admitted == 0 and not _plan_admission(w, slot, ps, wanted, out):
+                return False
+            flavor = _quota_flavor(w, pod_set)
+            wanted = min(wanted, pod_set.num_admitted - pod_set.num_bound - pod_set.num_releasing)
+        if wanted > 0 and not _plan_nodes(w, slot, ps, flavor, wanted, rule, out):
             return False
         ps = pod_set.next
     return gangs_are_whole(w)
 
 
 @helper
-def _plan_pod_set(w: Any, slot: int, ps: int, wanted: int, rule: int, out: Any) -> bool:
-    """Nodes for `wanted` pods of one pod set; with quota enforced in one flavor."""
+def _plan_admission(w: Any, slot: int, ps: int, pods: int, out: Any) -> bool:
+    """Admit pods of a pod set in the first allowed flavor whose quota and nodes suffice."""
     job = w.jobs[slot]
     pod_set = w.pod_sets[ps]
-    if w.params.quota != Quota.ENFORCED:
-        return _plan_on_flavor(w, slot, ps, NONE, wanted, rule, out)
-    if job.is_admitted and pod_set.num_admitted > 0:
-        flavor = NONE
-        for r in range(w.params.num_resources):
-            if (pod_set.asked >> r) & 1 and cell_of(w, pod_set.admitted_flavor[r], r) != NONE:
-                flavor = pod_set.admitted_flavor[r]
-        wanted = min(wanted, pod_set.num_admitted - pod_set.num_bound - pod_set.num_releasing)
-        return wanted <= 0 or _plan_on_flavor(w, slot, ps, flavor, wanted, rule, out)
     for i in range(len(pod_set.flavors)):
         flavor = pod_set.flavors[i]
         if flavor == NONE:
-            break
-        if flavor >= w.num_flavors:
+            return False
+        if flavor >= w.num_flavors or not quota_suffices(w, job, pod_set, pods, flavor):
             continue
-        if quota_suffices(w, job, pod_set, wanted, flavor) and measure_fit(w, job, pod_set, flavor, wanted) >= wanted:
-            command = _new_command(out, Op.ADMIT, slot)
-            if command == NONE:
+        if measure_fit(w, job, pod_set, flavor, pods) >= pods:
+            at = _new_command(out, Op.ADMIT, slot)
+            if at == NONE:
                 return False
-            out.commands[command].pod_set = pod_set.index
-            out.commands[command].pods = wanted
+            command = out.commands[at]
+            command.pod_set = pod_set.index
+            command.pods = pods
             for r in range(w.params.num_resources):
-                out.commands[command].flavor[r] = flavor
-            if try_command(w, out.commands[command]) != Result.OK:
-                return False
-            return _plan_on_flavor(w, slot, ps, flavor, wanted, rule, out)
+                command.flavor[r] = flavor
+            return journal_has_room(w, 64) and _try_admit(w, slot, command) == Result.OK
     return False
+
+
+@helper
+def _quota_flavor(w: Any, pod_set: Any) -> int:
+    """The flavor that an admitted pod set's quota ties it to; NONE if it has none."""
+    for r in range(w.params.num_resources):
+        if (pod_set.asked >> r) & 1 and cell_of(w, pod_set.admitted_flavor[r], r) != NONE:
+            return pod_set.admitted_flavor[r]
+    return NONE
 
 
 @helper
@@ -1486,28 +1529,27 @@ def quota_suffices(w: Any, job: Any, pod_set: Any, pods: int, flavor: int) -> bo
 
 
 @helper
-def _plan_on_flavor(w: Any, slot: int, ps: int, flavor: int, wanted: int, rule: int, out: Any) -> bool:
+def _plan_nodes(w: Any, slot: int, ps: int, flavor: int, wanted: int, rule: int, out: Any) -> bool:
     """Nodes of one flavor (NONE = any allowed) for `wanted` pods."""
     job = w.jobs[slot]
     pod_set = w.pod_sets[ps]
     if measure_fit(w, job, pod_set, flavor, wanted) < wanted:
-        if flavor == NONE and pod_set.index == 0 and job.num_bound == 0 and w.num_touched == 1:
+        if flavor == NONE and pod_set.index == 0 and job.num_bound == 0 and w.num_touched == 1 and w.num_lifted == 0:
             w.no_room_at[job.shape] = w.room_version
         return False
     if not narrow_by_wish(w, job, rule, wanted):
         return False
     while wanted > 0:
         n = choose_node(w, pod_set, rule, wanted)
-        if n == NONE:
+        at = _new_command(out, Op.PLACE, slot)
+        if n == NONE or at == NONE:
             return False
         pods = pods_per_turn(rule, w.fit[n], wanted)
-        command = _new_command(out, Op.PLACE, slot)
-        if command == NONE:
-            return False
-        out.commands[command].pod_set = pod_set.index
-        out.commands[command].node = n
-        out.commands[command].pods = pods
-        if try_command(w, out.commands[command]) != Result.OK:
+        command = out.commands[at]
+        command.pod_set = pod_set.index
+        command.node = n
+        command.pods = pods
+        if _try_place(w, slot, command) != Result.OK:
             return False
         wanted -= pods
         w.fit[n] = min(w.fit[n] - pods, pods_that_fit(w, job, pod_set, n))

@@ -378,6 +378,7 @@ JOB = np.dtype(
         ("last_submit_ms", np.int64),  # moved by a requeue
         ("eligible_ms", np.int64),
         ("admit_ms", np.int64),
+        ("admit_change", np.int64),  # number of the change that admitted it
         ("evict_ms", np.int64),
         ("first_start_ms", np.int64),
         ("start_ms", np.int64),  # of the current attempt: when it reached min_member
@@ -403,6 +404,7 @@ JOB = np.dtype(
         ("accrued_ms", np.int64),  # up to when the counters above are right
         ("reserve_until_ms", np.int64),
         ("first_reservation", np.int32),
+        ("no_room_at", np.int64),  # room_version at which it found no room, of a job with reservations
         # links
         ("first_pod", np.int32),
         ("last_pod", np.int32),
@@ -787,6 +789,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_pod_sets_before", np.int32),
             ("num_lifted", np.int32),
             ("num_journal", np.int32),
+            ("fits_empty", np.int8, (size.max_shapes,)),  # jobs of the shape fit the empty cluster: 1, -1 no, 0 not asked yet
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),

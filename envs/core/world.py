@@ -55,8 +55,8 @@ class World:
 
     Attributes:
         records: (1,) world record; `record` is its one element.
-        trace: jobs that arrive, read-only.
         schedule: (num_changes,) SCHEDULE_ROW.
+        trace: jobs that arrive, read-only; not set on the world of an environment.
         log: (num_jobs,) LOG_ROW, the first `record["log_used"]` are written.
         names: what indices are called.
     """
@@ -77,6 +77,8 @@ class World:
         elif spec.jobs:
             raise GanglineError("a world takes its jobs from a trace or from its spec, not from both")
         self.trace = trace
+        self._rows = trace.rows
+        self._pod_sets = trace.pod_sets
         self.job_names: tuple[str, ...] = tuple(j.name for j in jobs)
         self._row_of: dict[str, int] = {name: row for row, name in enumerate(self.job_names)}
         self.size = size or building.size_class_for(spec, trace)
@@ -89,28 +91,41 @@ class World:
         if isinstance(self.records, np.recarray):
             self.decision = self.decision.view(np.recarray)
         living = [row for row, job in enumerate(jobs) if job.live is not None]
+        rejects = bool(self.record["params"]["reject_oversized"])
+        self.record["params"]["reject_oversized"] = False
         self.record["next_row"] = len(living)
         driver.start_worlds(self.records, trace.rows, self.schedule)
         for row in living:
             self._enter(row, jobs[row])
+        self.record["params"]["reject_oversized"] = rejects
         if living:
             driver.clear_history(self.records, 0)
-        self._check()
+        self.check()
 
     def attach(
-        self, spec: WorldSpec, names: building.Names, size: SizeClass, records: np.ndarray, trace: JobTrace
+        self,
+        spec: WorldSpec,
+        names: building.Names,
+        size: SizeClass,
+        records: np.ndarray,
+        rows: np.ndarray,
+        pod_sets: np.ndarray,
+        log: np.ndarray,
     ) -> None:
-        """Become the face of a record that belongs to an environment: same memory, no log."""
+        """Become the face of a record that belongs to an environment: same memory, same tables."""
         self.spec = spec
         self.names = names
         self.size = size
         self.records = records
-        self.trace = trace
         self.job_names = ()
         self._row_of = {}
+        self._rows = rows
+        self._pod_sets = pod_sets
         self.schedule = np.zeros(0, SCHEDULE_ROW)
-        self.log = np.zeros(0, LOG_ROW)
+        self.log = log
         self.decision = np.zeros(1, DECISION)
+        if isinstance(records, np.recarray):
+            self.decision = self.decision.view(np.recarray)
 
     @classmethod
     def from_state(cls, spec: WorldSpec) -> World:
@@ -130,7 +145,7 @@ class World:
     @property
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Rows, pod sets, schedule and log, as the kernels take them."""
-        return self.trace.rows, self.trace.pod_sets, self.schedule, self.log
+        return self._rows, self._pod_sets, self.schedule, self.log
 
     # -- time and commands -------------------------------------------------------------------------------------
 
@@ -144,7 +159,7 @@ class World:
         if until_ms < self.now_ms:
             raise GanglineError(f"cannot go back from {self.now_ms} ms to {until_ms} ms")
         driver.advance(self.records, 0, *self.tables, until_ms)
-        self._check()
+        self.check()
 
     def apply(self, transactions: Sequence[Sequence[Command]]) -> list[str]:
         """Apply transactions, each whole or not at all; returns a lower-case `Result` name for each."""
@@ -158,7 +173,7 @@ class World:
             for command in transaction:
                 self._write_command(out, command, number)
         driver.apply(self.records, 0, self.decision, *self.tables)
-        self._check()
+        self.check()
         return [Result(int(r)).name.lower() for r in out["results"][: len(transactions)]]
 
     def run(self, scheduler: CompiledDoor, until_ms: int | None = None) -> None:
@@ -173,7 +188,7 @@ class World:
             *self.tables,
             NEVER if until_ms is None else until_ms,
         )
-        self._check()
+        self.check()
 
     def cycles(self, scheduler: CompiledDoor, count: int) -> int | None:
         """Ask a compiled scheduler exactly `count` times, the clock standing; returns when it wants to be asked again."""
@@ -187,7 +202,7 @@ class World:
             *self.tables,
             count,
         )
-        self._check()
+        self.check()
         return None if until >= NEVER else int(until)
 
     # -- from outside ------------------------------------------------------------------------------------------
@@ -215,7 +230,7 @@ class World:
                 raise GanglineError(f"job {job!r} is not in the world, expected a job that has arrived and not ended")
             driver.inject_end(self.records, 0, slot, *ends[what], self.log)
         driver.advance(self.records, 0, *self.tables, self.now_ms)
-        self._check()
+        self.check()
 
     def get_state(self) -> bytes:
         """Everything that can change, as bytes for `set_state`."""
@@ -388,7 +403,13 @@ class World:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what a kernel has noted.
+
+        Raises:
+            GanglineError: the record is full.
+            RuntimeError: the scheduler cycles without end.
+        """
         code = ErrorCode(int(self.record["error"]))
         if code == ErrorCode.NONE:
             return
@@ -431,8 +452,8 @@ class World:
 
     def _enter(self, row: int, job: JobSpec) -> None:
         live = job.live or LiveSpec()
-        slot = driver.enter_job(self.records, 0, self.trace.rows, row, self.trace.pod_sets, self.log)
-        self._check()
+        slot = driver.enter_job(self.records, 0, self._rows, row, self._pod_sets, self.log)
+        self.check()
         for admission in live.admissions:
             flavors = np.full(len(self.names.resources), NONE, np.int8)
             for resource, flavor in admission.flavors.items():

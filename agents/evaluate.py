@@ -1,0 +1,112 @@
+"""Comparing schedulers: each plays the same held-out episodes, and the metrics are read from the same simulator.
+
+An episode is fixed by (trace seed, start, load): same jobs, same warm start, whoever schedules. A baseline goes
+through the compiled door, a policy through the environment's step; both act on the same kind of record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gangline.baselines.base import CompiledScheduler
+from gangline.envs import metrics
+from gangline.envs.cluster_env import Batch
+from gangline.envs.config import WorldConfig
+from gangline.envs.core.driver import run_scheduler
+from gangline.envs.core.types import NEVER
+
+WAIT = 0
+
+
+class Policy(Protocol):
+    """Something that chooses a flat action from a flat observation and a mask."""
+
+    def act(self, observation: np.ndarray, mask: np.ndarray) -> int:
+        """The action to take."""
+
+
+@dataclass(frozen=True)
+class GreedyPolicy:
+    """A trained MaskablePPO model, deterministic: argmax of the legal logits, ties to the lowest index."""
+
+    model: Any
+
+    def act(self, observation: np.ndarray, mask: np.ndarray) -> int:
+        """The most probable legal action."""
+        action, _ = self.model.predict(observation, deterministic=True, action_masks=mask.astype(bool))
+        return int(action)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one scheduler did in one episode."""
+
+    scheduler: str
+    trace: int
+    load: float | None
+    report: metrics.Report
+
+
+def play(config: WorldConfig, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]) -> metrics.Report:
+    """One episode of `config` under a baseline or a policy, from the first decision to the horizon."""
+    return play_on(Batch(config, 1, keep_log=True), actor, trace, options)[0]
+
+
+def play_on(
+    batch: Batch, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]
+) -> tuple[metrics.Report, float | None]:
+    """The same on a batch of one with a log; returns the report and the measured load."""
+    episode = batch.reset_one(0, trace, {"trace": trace, **options})
+    if isinstance(actor, CompiledScheduler):
+        batch.warm(0)
+        start = metrics.snapshot(batch.world_of(0))
+        _run_baseline(batch, actor)
+    else:
+        batch.begin(0, 1)
+        start = metrics.snapshot(batch.world_of(0))
+        _run_policy(batch, actor)
+    return metrics.measure(batch.world_of(0), start), episode.load
+
+
+def _run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
+    world = batch.world_of(0)
+    end_ms = int(batch.ends[0])
+    run_scheduler(
+        batch.size,
+        world.records,
+        0,
+        scheduler.compiled(batch.size),
+        scheduler.private_for(world),
+        world.decision,
+        *world.tables,
+        NEVER if end_ms >= NEVER else end_ms,
+    )
+    world.check()
+
+
+def _run_policy(batch: Batch, policy: Policy) -> None:
+    env = batch.envs[0]
+    while not (env["terminated"] or env["truncated"]):
+        batch.actions[0] = policy.act(batch.observations[0], batch.masks[0])
+        batch.step(0, 1)
+
+
+def compare(
+    config: WorldConfig,
+    actors: Mapping[str, CompiledScheduler | Policy],
+    traces: Sequence[int],
+    options: Mapping[str, Any] | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Iterator[Run]:
+    """Every actor on every trace, trace by trace."""
+    batch = Batch(config, 1, keep_log=True)
+    for trace in traces:
+        for name, actor in actors.items():
+            if progress is not None:
+                progress(name, trace)
+            report, load = play_on(batch, actor, trace, options or {})
+            yield Run(name, trace, load, report)

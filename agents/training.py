@@ -1,0 +1,248 @@
+"""The training run: configuration, world, agent, learning, evaluation, report. `train.py` calls `main`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gangline.envs import config as configs
+from gangline.envs.config import WorldConfig, from_mapping, load_world, merged
+from gangline.envs.errors import GanglineError, unknown_name
+
+HELP = """Train an agent, then compare it with baselines on held-out jobs.
+
+  python train.py                                     a first run: 64 GPUs, generated jobs
+  python train.py env=philly64 workload=philly workload.path=philly.csv
+  python train.py env=small agent.total_steps=500000 seed=3
+  python train.py experiment=smoke                    seconds, to see that everything works
+
+Groups, chosen by name (configs/<group>/<name>.yaml):
+{groups}
+Anything in them can be overridden with dots: env.cluster.nodes, env.action.min_run_h, env.reward.weights.neg_idle,
+workload.load, agent.learning_rate, evaluation.traces, scheduler.easy.rule, seed, run_dir.
+"""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Held-out episodes that everybody plays."""
+
+    traces: int = 5
+    first_trace: int = 1_000_000  # seeds from here on; training draws others
+    window: str | tuple[str, str] | None = "test"  # of a dated trace; generated jobs are held out by their seeds
+    load: float | None = 0.9
+    every_policy: bool = True
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One run of `train.py`."""
+
+    env: dict[str, Any] = field(default_factory=dict)
+    workload: dict[str, Any] = field(default_factory=dict)
+    scheduler: dict[str, Any] = field(default_factory=dict)  # baseline -> its options
+    agent: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationConfig = EvaluationConfig()
+    seed: int = 0
+    run_dir: str | None = None  # None = runs/<date and time>
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run with command-line overrides; returns the exit code: 0, or 2 for bad input (one line says what)."""
+    console = Console()
+    if any(a in ("-h", "--help") for a in arguments):
+        console.print(HELP.format(groups=_groups()), highlight=False, markup=False)
+        return 0
+    try:
+        run(compose(arguments), list(arguments), console)
+    except GanglineError as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("train.py: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _groups() -> str:
+    lines = []
+    for group in ("env", "workload", "scheduler", "agent", "experiment"):
+        names = sorted(p.stem for p in configs.folder(group).glob("*.yaml"))
+        lines.append(f"  {group + '=':<12} {', '.join(names)}")
+    return "\n".join(lines) + "\n"
+
+
+def compose(arguments: Sequence[str]) -> TrainConfig:
+    """The configuration of a command line: Hydra composes the groups, every key is checked by name.
+
+    Raises:
+        GanglineError: unknown group, name or key, or a value of the wrong kind.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    root = configs.folder("env").parent.resolve()
+    groups = {p.name: sorted(q.stem for q in p.glob("*.yaml")) for p in root.iterdir() if p.is_dir()}
+    overrides = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals:
+            raise GanglineError(f"argument {argument!r}, expected key=value, for example env=philly64 (see --help)")
+        if key in groups and "." not in key:
+            if value not in groups[key]:
+                raise unknown_name(key, value, groups[key])
+            overrides.append(argument)
+        else:
+            overrides.append(f"++{key}={value}")
+    try:
+        with initialize_config_dir(str(root), version_base="1.3"):
+            composed = hydra_compose("train", overrides)
+        values = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise GanglineError(" ".join(str(error).split())) from None
+    assert isinstance(values, dict)
+    return from_mapping(TrainConfig, {str(k): v for k, v in values.items()})
+
+
+def world_of(config: TrainConfig) -> WorldConfig:
+    """The training world: the environment's settings with the workload's on top."""
+    return load_world(merged(config.env, {"workload": config.workload} if config.workload else {}))
+
+
+def held_out(config: TrainConfig, world: WorldConfig) -> WorldConfig:
+    """The world of the evaluation: other weeks of a real trace, other seeds of generated jobs, at one load."""
+    over: dict[str, Any] = {"load": config.evaluation.load}
+    if world.workload.path is not None and world.workload.window is not None:
+        over["window"] = config.evaluation.window
+    return load_world(merged(configs.to_mapping(world), {"workload": over}))
+
+
+def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
+    """Train, evaluate, report; returns the run's folder."""
+    from gangline.agents import evaluate, report
+    from gangline.agents.evaluate import GreedyPolicy
+    from gangline.baselines import base
+
+    world = world_of(config)
+    test_world = held_out(config, world)
+    baselines = {name: base.build(name, **(options or {})) for name, options in config.scheduler.items()}
+    algorithm, settings = _algorithm(config.agent)
+    folder = _new_folder(config)
+    (folder / "config.json").write_text(json.dumps(configs.to_mapping(config), indent=1), encoding="utf-8")
+    console.print(f"run folder: {folder}")
+    _compile(world, baselines, console)
+
+    started = time.perf_counter()
+    with _progress(console) as bar:
+        task = bar.add_task("training", total=settings["total_steps"], score="")
+
+        def tell(steps: int, score: float | None) -> None:
+            bar.update(task, completed=steps, score="" if score is None else f"score {score:.3f}")
+
+        model = algorithm.train(world, seed=config.seed, report=tell, log_dir=folder, **settings)
+    seconds = time.perf_counter() - started
+    console.print(f"trained {model.num_timesteps:,} steps in {seconds:.0f} s: {model.num_timesteps / seconds:,.0f} steps/s")
+    algorithm.save(model, folder / "model.zip")
+
+    actors = {**baselines, "trained": GreedyPolicy(algorithm.load(folder / "model.zip"))}
+    traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
+    runs = []
+    with _progress(console) as bar:
+        task = bar.add_task("comparing", total=len(actors) * len(traces), score="")
+        for one in evaluate.compare(test_world, actors, traces):
+            runs.append(one)
+            bar.update(task, advance=1, score=one.scheduler)
+    title = f"{len(traces)} held-out traces, {_described(test_world)}"
+    report.print_table(runs, console, title)
+    about = {"command": ["train.py", *arguments], "seed": config.seed, "world": configs.to_mapping(test_world)}
+    report.write_results(runs, folder / "results.json", about)
+    report.draw(runs, folder / "frontier.png", title)
+    console.print(f"{folder / 'results.json'}\n{folder / 'frontier.png'}")
+    return folder
+
+
+def _described(world: WorldConfig) -> str:
+    workload = world.workload
+    source = workload.name if workload.path is not None else f"{workload.name} (generated)"
+    gpus = sum(n.count * n.gpus for n in world.cluster.nodes)
+    load = "" if workload.load is None else f", load {workload.load}"
+    return f"{gpus} GPUs, {source}{load}, claims {workload.claims}"
+
+
+def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The agent's module and its settings, checked against its `train`."""
+    import inspect
+
+    settings = dict(agent)
+    name = settings.pop("name", "maskable_ppo")
+    try:
+        module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
+        known = inspect.signature(module.train).parameters
+    except (ImportError, AttributeError) as error:
+        if isinstance(error, ImportError) and error.name in ("torch", "sb3_contrib", "stable_baselines3"):
+            raise GanglineError(f'training needs {error.name}, expected pip install "gangline[train]"') from None
+        raise GanglineError(f"agent {name!r} cannot be used ({error}), expected a module with train()") from None
+    for key in settings:
+        if key not in known or key in ("world", "seed", "report", "log_dir"):
+            raise unknown_name(f"setting of agent {name!r}", key, [k for k in known if k not in ("world", "report")])
+    if not isinstance(settings.get("total_steps"), int) or settings["total_steps"] < 1:
+        raise GanglineError(f"agent.total_steps is {settings.get('total_steps')!r}, expected a whole number of at least 1")
+    return module, settings
+
+
+def _new_folder(config: TrainConfig) -> Path:
+    folder = Path(config.run_dir) if config.run_dir else Path("runs") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    if (folder / "results.json").exists():
+        raise GanglineError(f"run folder {folder} holds results already, expected another run_dir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < 10_000_000:
+            raise GanglineError(f"run folder {folder}: the disk is full, expected 10 MB free")
+    except OSError as error:
+        raise GanglineError(f"run folder {folder}: {error.strerror}") from None
+    return folder
+
+
+def _compile(world: WorldConfig, baselines: dict[str, Any], console: Console) -> None:
+    """Compile the simulator and the baselines once, with a message: the first time takes a while."""
+    from gangline.envs.cluster_env import Batch
+
+    started = time.perf_counter()
+    with console.status("compiling the simulator (once after installation, then cached)"):
+        batch = Batch(world, 1)
+        batch.reset_one(0, 0, {})
+        batch.begin(0, 1)
+        batch.step(0, 1)
+        for scheduler in baselines.values():
+            scheduler.compiled(batch.size)
+    seconds = time.perf_counter() - started
+    if seconds > 5:
+        console.print(f"compiled the simulator in {seconds:.0f} s; the result is cached")
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[score]}"),
+        console=console,
+        refresh_per_second=2,
+    )

@@ -1,0 +1,336 @@
+"""What Gymnasium and Stable-Baselines3 ask of an environment, on every preset; and what we ask beyond that."""
+
+import warnings
+
+import gangline  # noqa: F401
+import gymnasium
+import numpy as np
+import pytest
+from gangline.envs import observation as observations
+from gangline.envs.agent import Kind
+from gangline.envs.cluster_env import Batch
+from gangline.envs.config import load_world, preset_names
+from gangline.envs.core.compiled import kernel
+from gangline.envs.core.types import NEVER, JobState
+from gymnasium.utils.env_checker import check_env
+
+PRESETS = preset_names()
+# the largest world keeps its size, its episodes are cut short: a step there is no different
+SHORTER = {"datacenter": {"episode.horizon_h": 2, "episode.warm_h": 0.5}}
+
+
+def make(world, **overrides):
+    return gymnasium.make("gangline/GpuCluster-v0", world=world, **SHORTER.get(world, {}), **overrides)
+
+
+@pytest.mark.parametrize("world", PRESETS)
+def test_gymnasiums_checker_passes_without_a_warning(world):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(make(world, render_mode="ansi").unwrapped)
+
+
+@pytest.mark.parametrize("form", ["flat", "dict"])
+def test_gymnasiums_checker_passes_for_every_form_of_observation_and_action(form):
+    for head in ("slots", "multi_discrete"):
+        for mode in ("event", "tick"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                env = make(
+                    "small",
+                    render_mode="ansi",
+                    **{"observation.form": form, "action.head": head, "time.mode": mode, "time.commands_per_tick": 2},
+                )
+                check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize("world", PRESETS)
+def test_sb3s_checker_passes_without_a_warning(world):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker", reason="stable-baselines3 is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checker.check_env(make(world, render_mode="ansi").unwrapped, warn=True)
+
+
+@kernel
+def choose_random_legal(mask, draw):
+    """Index of a legal action by a uniform draw in [0, 1)."""
+    count = 0
+    for a in range(len(mask)):
+        count += mask[a]
+    wanted = int(draw * count)
+    for a in range(len(mask)):
+        if mask[a]:
+            if wanted == 0:
+                return a
+            wanted -= 1
+    return 0
+
+
+@pytest.mark.parametrize("world", PRESETS)
+def test_observations_stay_in_the_space_over_100_000_random_legal_steps(world):
+    config = load_world(
+        world,
+        **SHORTER.get(world, {}),
+        **{"action.may_reserve": True, "action.placement_rules": ["pack", "spread"], "action.victim_rules": ["least_lost", "newest"]},
+    )
+    batch = Batch(config, 1)
+    rng = np.random.default_rng(1)
+    seed = 0
+    batch.reset_one(0, seed, {})
+    batch.begin(0, 1)
+    steps = 5_000 if world == "datacenter" else 100_000
+    draws = rng.random(steps)
+    env, observation, mask = batch.envs[0], batch.observations[0], batch.masks[0]
+    low, high = np.float32(observations.LOW), np.float32(observations.HIGH)
+    for step in range(steps):
+        assert mask[0] == 1, "wait is always legal"
+        batch.actions[0, 0] = choose_random_legal(mask, draws[step])
+        batch.step(0, 1)
+        assert observation.min() >= low and observation.max() <= high  # NaN fails too
+        if env["terminated"] or env["truncated"]:
+            assert env["num_illegal"] == 0, "what the mask allows is applied"
+            seed += 1
+            batch.reset_one(0, seed, {})
+            batch.begin(0, 1)
+    assert env["num_illegal"] == 0
+
+
+def test_the_same_seed_gives_the_same_run_bit_for_bit():
+    def play(seed):
+        env = make("small")
+        observation, info = env.reset(seed=seed)
+        trail = [observation]
+        rng = np.random.default_rng(0)
+        for _ in range(400):
+            action = int(rng.choice(np.flatnonzero(info["action_mask"])))
+            observation, reward, terminated, truncated, info = env.step(action)
+            trail += [observation, np.array([reward])]
+            if terminated or truncated:
+                observation, info = env.reset()
+        return np.concatenate(trail).tobytes()
+
+    assert play(5) == play(5)
+    assert play(5) != play(6)
+
+
+def test_a_second_reset_without_a_seed_is_deterministic_and_brings_other_jobs():
+    def two_episodes():
+        env = make("small")
+        return env.reset(seed=1)[0], env.reset()[0]
+
+    (a1, a2), (b1, b2) = two_episodes(), two_episodes()
+    assert np.array_equal(a1, b1) and np.array_equal(a2, b2)
+    assert not np.array_equal(a1, a2)
+
+
+def test_an_array_kept_from_a_step_is_unchanged_100_steps_later():
+    env = make("small", **{"observation.form": "dict"})
+    observation, info = env.reset(seed=0)
+    kept = {name: block.copy() for name, block in observation.items()}
+    kept_mask, mask = info["action_mask"].copy(), info["action_mask"]
+    for _ in range(100):
+        env.step(env.action_space.sample())
+    assert all(np.array_equal(kept[name], observation[name]) for name in kept)
+    assert np.array_equal(kept_mask, mask)
+
+
+def test_an_illegal_action_changes_nothing_and_is_counted():
+    env = make("small").unwrapped
+    _, info = env.reset(seed=3)
+    for _ in range(200):
+        illegal = np.flatnonzero(info["action_mask"] == 0)
+        before = env.world.get_state()
+        counted = info["num_illegal"]
+        _, reward, _, _, info = env.step(int(illegal[0]))
+        assert info["num_illegal"] == counted + 1 and not info["legal"]
+        if info["dt_s"] == 0:
+            assert _without_scratch(env, before) == _without_scratch(env, env.world.get_state())
+            assert reward == 0
+        *_, terminated, truncated, info = env.step(0)
+        if terminated or truncated:
+            _, info = env.reset()
+
+
+def _without_scratch(env, state):
+    """Nodes, tenants, queues and live jobs of a state: what an action could change."""
+    import pickle
+
+    records = np.frombuffer(pickle.loads(state)[0], env.batch.worlds.dtype)[0]
+    used = int(records["jobs_used"])
+    jobs = records["jobs"][:used]
+    parts = [records[f].tobytes() for f in ("nodes", "tenants", "queues", "totals")]
+    return parts[:-1] + [jobs[f].tobytes() for f in ("state", "num_bound", "gpus_bound", "starts", "eligible_ms")]
+
+
+def test_actions_out_of_range_are_counted_not_raised():
+    env = make("small").unwrapped
+    env.reset(seed=0)
+    for action in (-7, 10_000, np.int64(999)):
+        *_, info = env.step(action)
+    assert info["num_illegal"] == 3
+
+
+def test_the_mask_says_exactly_what_would_be_applied_on_toy():
+    overrides = {
+        "action.placement_rules": ["pack", "spread", "topology_aware", "fgd", "first"],
+        "action.victim_rules": ["least_lost", "newest", "most_over_share"],
+        "action.may_reserve": True,
+        "action.may_preempt": True,
+        "action.min_run_h": 0.1,
+    }
+    env = make("toy", **overrides).unwrapped
+    rng = np.random.default_rng(0)
+    checked = 0
+    for episode in range(6):
+        _, info = env.reset(seed=episode)
+        while True:
+            state = env.world.get_state()
+            envs = env.batch.envs.copy()
+            for action in range(1, env.action_space.n):
+                env.batch.actions[0, 0] = action
+                env.batch.step(0, 1)
+                assert bool(env.batch.envs[0]["last_was_legal"]) == bool(info["action_mask"][action]), action
+                env.world.set_state(state)
+                env.batch.envs[:] = envs
+                checked += 1
+            legal = np.flatnonzero(info["action_mask"])
+            *_, terminated, truncated, info = env.step(int(rng.choice(legal)))
+            if terminated or truncated:
+                break
+    assert checked > 1000
+
+
+def test_hidden_truth_changes_no_observation_and_no_mask():
+    env = make("small").unwrapped
+    _, info = env.reset(seed=2)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        *_, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        if terminated or truncated:
+            _, info = env.reset()
+    batch = env.batch
+    state, envs = env.world.get_state(), batch.envs.copy()
+
+    def look():
+        batch.actions[0, 0] = -1  # illegal: the environment looks again, nothing else
+        batch.step(0, 1)
+        return batch.observations[0].copy(), batch.masks[0].copy()
+
+    observation, mask = look()
+    env.world.set_state(state)
+    batch.envs[:] = envs
+    jobs = batch.worlds[0]["jobs"]
+    jobs["work_ms"] = 123_456
+    jobs["cancel_ms"] = NEVER
+    jobs["outcome"] = 1
+    jobs["progress"]["left"] = 10**12
+    jobs["progress"]["saved_left"] = 10**12
+    jobs["progress"]["outcome_left"] = 5
+    poisoned, poisoned_mask = look()
+    assert np.array_equal(observation, poisoned)
+    assert np.array_equal(mask, poisoned_mask)
+
+
+def test_waiting_for_ever_is_truncated_at_the_horizon_not_terminated():
+    env = make("small")
+    env.reset(seed=0)
+    for _ in range(100_000):
+        *_, terminated, truncated, info = env.step(0)
+        if terminated or truncated:
+            break
+    assert truncated and not terminated
+    assert info["time_s"] == (72 + 24) * 3600
+
+
+def test_the_toy_day_terminates_when_every_job_has_ended():
+    env = make("toy")
+    _, info = env.reset(seed=0)
+    for _ in range(1000):
+        legal = np.flatnonzero(info["action_mask"])
+        *_, terminated, truncated, info = env.step(int(legal[min(1, len(legal) - 1)]))
+        if terminated or truncated:
+            break
+    assert terminated and not truncated
+    assert info["time_s"] == 20 * 3600  # the makespan of the docstring of workloads/toy.py: day
+
+
+def test_reward_terms_add_up_and_the_discount_is_of_the_time_passed():
+    env = make("small", **{"time.beta_per_h": 0.25})
+    _, info = env.reset(seed=4)
+    total = 0.0
+    for _ in range(300):
+        _, reward, terminated, truncated, info = env.step(int(np.flatnonzero(info["action_mask"])[-1]))
+        total += reward
+        assert info["discount"] == pytest.approx(np.exp(-0.25 * info["dt_s"] / 3600), rel=1e-9)
+        if terminated or truncated:
+            break
+    sums = info["reward_term_sums"]
+    assert sums["neg_deficit"] <= 0 and sums["neg_idle"] <= 0
+    assert total <= 0
+
+
+def test_splitting_an_instant_into_commands_costs_no_time():
+    env = make("small")
+    _, info = env.reset(seed=0)
+    zero, some = 0, 0
+    for _ in range(500):
+        action = int(np.flatnonzero(info["action_mask"])[-1])
+        *_, terminated, truncated, info = env.step(action)
+        if action != 0 and info["dt_s"] == 0:
+            assert info["discount"] == 1.0
+            zero += 1
+        some += info["dt_s"] > 0
+        if terminated or truncated:
+            _, info = env.reset()
+    assert zero > 10 and some > 10
+
+
+def test_reset_options_fix_the_jobs_apart_from_the_seed():
+    env = make("small").unwrapped
+    env.reset(seed=0, options={"trace": 7})
+    first = env.episode.jobs().rows["submit_ms"].tobytes()
+    env.reset(seed=99, options={"trace": 7})
+    assert env.episode.jobs().rows["submit_ms"].tobytes() == first
+    env.reset(seed=99, options={"trace": 8})
+    assert env.episode.jobs().rows["submit_ms"].tobytes() != first
+
+
+def test_every_kind_of_action_has_its_place_in_the_flat_space():
+    overrides = {"action.may_admit": True, "action.may_reserve": True, "action.may_preempt": True, "rules.quota": "enforced"}
+    env = make("small", **overrides).unwrapped
+    agent = env.batch.agent
+    seen = {env.flat_action(agent, kind, slot, 0) for kind in Kind for slot in range(int(agent["queue_rows"]))}
+    seen.discard(-1)
+    assert seen == set(range(env.action_space.n))
+
+
+@pytest.mark.parametrize("quota", ["tracked", "enforced"])
+def test_quota_worlds_run_and_no_limit_is_ever_passed(quota):
+    env = make("small", **{"rules.quota": quota, "tenants.borrowing_limit": 0.0}).unwrapped
+    _, info = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        *_, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        w = env.world.record
+        held = w["tenants"]["held"][: int(w["num_tenants"])]
+        queues = w["queues"][: int(w["num_queues"])]
+        usage = queues["usage"][~queues["is_cohort"], 0]
+        assert np.array_equal(held, usage)
+        if quota == "enforced":
+            assert (usage <= queues["nominal"][~queues["is_cohort"], 0]).all()
+        if terminated or truncated:
+            _, info = env.reset()
+
+
+def test_no_job_is_lost_or_doubled():
+    env = make("small").unwrapped
+    _, info = env.reset(seed=1)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        *_, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        w = env.world.record
+        live = w["jobs"][: int(w["jobs_used"])]["state"] != JobState.FREE
+        assert live.sum() == w["num_jobs"] == w["totals"]["num_arrived"] - w["totals"]["num_ended"]
+        if terminated or truncated:
+            _, info = env.reset()
