@@ -1,0 +1,1 @@
+"""Agents: policies, learning, evaluation, report."""

@@ -28,9 +28,7 @@ class TimeDiscountedBuffer(MaskableRolloutBuffer):
         super().reset()
         self.discounts = np.ones((self.buffer_size, self.n_envs), np.float32)
 
-    def add(
-        self, obs: np.ndarray, action: np.ndarray, reward: np.ndarray, *args: Any, **kwargs: Any
-    ) -> None:  # type: ignore[override]
+    def add(self, obs: np.ndarray, action: np.ndarray, reward: np.ndarray, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Store a step, and the discount of the time that it took.
 
         What the algorithm has added to the reward is the value of a state that was cut off: it lies at the end of the

@@ -51,7 +51,9 @@ class Run:
     report: metrics.Report
 
 
-def play(config: WorldConfig, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]) -> metrics.Report:
+def play(
+    config: WorldConfig, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]
+) -> metrics.Report:
     """One episode of `config` under a baseline or a policy, from the first decision to the horizon."""
     return play_on(Batch(config, 1, keep_log=True), actor, trace, options)[0]
 

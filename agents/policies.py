@@ -74,7 +74,9 @@ class KernelNet(nn.Module):
         super().__init__()
         self.layout = layout
         ways = layout.num_rules + layout.num_victim_rules
-        self.row = nn.Sequential(nn.Linear(NUM_QUEUE + NUM_CLUSTER, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh())
+        self.row = nn.Sequential(
+            nn.Linear(NUM_QUEUE + NUM_CLUSTER, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
+        )
         self.score = nn.Linear(hidden, ways)
         self.kind = nn.Sequential(nn.Linear(NUM_CLUSTER + 2 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1 + ways))
         self.value_row = nn.Sequential(nn.Linear(NUM_QUEUE, hidden), nn.Tanh())
@@ -104,7 +106,10 @@ class KernelNet(nn.Module):
         fits = queue[:, :, FITS] > 0.5
         can = queue[:, :, CAN_MAKE_ROOM] > 0.5
         legal = torch.cat(
-            [fits.unsqueeze(1).expand(-1, layout.num_rules, -1), can.unsqueeze(1).expand(-1, layout.num_victim_rules, -1)],
+            [
+                fits.unsqueeze(1).expand(-1, layout.num_rules, -1),
+                can.unsqueeze(1).expand(-1, layout.num_victim_rules, -1),
+            ],
             dim=1,
         )
         within = torch.log_softmax(scores.masked_fill(~legal, ILLEGAL), dim=2)
@@ -162,4 +167,5 @@ class KernelPolicy(MaskableActorCriticPolicy):
             for module, gain in ((self.mlp_extractor, np.sqrt(2)), (self.value_net, 1.0)):
                 module.apply(partial(self.init_weights, gain=gain))
             nn.init.orthogonal_(self.mlp_extractor.score.weight, 0.01)  # type: ignore[union-attr, arg-type]
-        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+        optimizer: Any = self.optimizer_class
+        self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)

@@ -76,9 +76,7 @@ def write_results(runs: Sequence[Run], path: Path, about: dict[str, Any]) -> Non
     content = {
         **about,
         "means": means(runs),
-        "runs": [
-            {"scheduler": r.scheduler, "trace": r.trace, "load": r.load, **r.report.to_dict()} for r in runs
-        ],
+        "runs": [{"scheduler": r.scheduler, "trace": r.trace, "load": r.load, **r.report.to_dict()} for r in runs],
     }
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
@@ -115,10 +113,12 @@ def draw(runs: Sequence[Run], path: Path, title: str) -> None:
             alpha=0.95,
             label=name,
         )
-    axes.set_xlabel("over-share: GPU time held beyond the fair share while others lack theirs (share of the cluster) - less is fairer")
+    axes.set_xlabel(
+        "over-share: GPU time held beyond the fair share while others lack theirs / cluster - less is fairer"
+    )
     axes.set_ylabel("productive service (share of the cluster) - more is better")
     axes.set_title(title, loc="left", fontsize=11)
-    axes.xaxis.label.set_size(8.5)
+    axes.xaxis.label.set_fontsize(8.5)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=9, loc="best")
     figure.savefig(path, dpi=130)

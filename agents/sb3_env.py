@@ -83,16 +83,16 @@ class BatchVecEnv(VecEnv):
     def close(self) -> None:
         """Nothing to close."""
 
-    def get_attr(self, attr_name: str, indices: None | int | Iterable[int] = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
         """An attribute of this object, once per environment."""
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
-    def set_attr(self, attr_name: str, value: Any, indices: None | int | Iterable[int] = None) -> None:
+    def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
         """Set an attribute of this object."""
         setattr(self, attr_name, value)
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: None | int | Iterable[int] = None, **method_kwargs: Any
+        self, method_name: str, *method_args: Any, indices: int | Iterable[int] | None = None, **method_kwargs: Any
     ) -> list[Any]:
         """`action_masks` of the chosen environments; there is no other method."""
         if method_name != "action_masks":
@@ -104,14 +104,10 @@ class BatchVecEnv(VecEnv):
         """Whether `get_attr` would find it, or `env_method` knows it."""
         return attr_name == "action_masks" or hasattr(self, attr_name)
 
-    def env_is_wrapped(
-        self, wrapper_class: type[Any], indices: None | int | Iterable[int] = None
-    ) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Iterable[int] | None = None) -> list[bool]:
         """No environment of a batch is wrapped."""
         return [False for _ in self._get_indices(indices)]
 
     def get_images(self) -> list[np.ndarray | None]:
         """A batch draws no pictures."""
         return [None] * self.num_envs
-
-

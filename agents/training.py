@@ -155,10 +155,12 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
 
         model = algorithm.train(world, seed=config.seed, report=tell, log_dir=folder, **settings)
     seconds = time.perf_counter() - started
-    console.print(f"trained {model.num_timesteps:,} steps in {seconds:.0f} s: {model.num_timesteps / seconds:,.0f} steps/s")
+    console.print(
+        f"trained {model.num_timesteps:,} steps in {seconds:.0f} s: {model.num_timesteps / seconds:,.0f} steps/s"
+    )
     algorithm.save(model, folder / "model.zip")
 
-    actors = {**baselines, "trained": GreedyPolicy(algorithm.load(folder / "model.zip"))}
+    actors: dict[str, Any] = {**baselines, "trained": GreedyPolicy(algorithm.load(folder / "model.zip"))}
     traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
     runs = []
     with _progress(console) as bar:
@@ -200,7 +202,9 @@ def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if key not in known or key in ("world", "seed", "report", "log_dir"):
             raise unknown_name(f"setting of agent {name!r}", key, [k for k in known if k not in ("world", "report")])
     if not isinstance(settings.get("total_steps"), int) or settings["total_steps"] < 1:
-        raise GanglineError(f"agent.total_steps is {settings.get('total_steps')!r}, expected a whole number of at least 1")
+        raise GanglineError(
+            f"agent.total_steps is {settings.get('total_steps')!r}, expected a whole number of at least 1"
+        )
     return module, settings
 
 

@@ -1,0 +1,1 @@
+"""World presets, workloads, schedulers, agents and experiments, as YAML."""

@@ -324,10 +324,10 @@ def _same_before(w: Any, env: Any, i: int) -> int:
 def _could_make_room(w: Any, slot: int, agent: Any) -> bool:
     """Quick necessary test for `plan_make_room`: some tenant but the job's own is above its share."""
     own = w.jobs[slot].tenant
+    found = False
     for k in range(w.num_tenants):
-        if k != own and w.tenants[k].held > w.tenants[k].fair:
-            return True
-    return False
+        found = found or (k != own and w.tenants[k].held > w.tenants[k].fair)
+    return found
 
 
 @helper
@@ -335,4 +335,3 @@ def mark_touched(w: Any, out: Any) -> None:
     """Note which jobs a transaction has touched at this instant; call before it is applied."""
     for i in range(out.num_commands):
         w.jobs[out.commands[i].job].touch_ms = w.now_ms
-

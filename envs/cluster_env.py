@@ -17,14 +17,23 @@ from gangline.envs import observation as observations
 from gangline.envs import reward as rewards
 from gangline.envs import stepping
 from gangline.envs.agent import AGENT, MAX_QUEUE_ROWS, MAX_RULES, MAX_RUNNING_ROWS, Kind, TimeMode, env_dtype
-from gangline.envs.config import WorldConfig, load_world
+from gangline.envs.config import WorldConfig, load_world, one_of
 from gangline.envs.core import building
 from gangline.envs.core.placement import Rule
 from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
-from gangline.envs.core.types import DECISION, JOB_ROW, LOG_ROW, NONE, RESET_BOUNDARY, SCHEDULE_ROW, ErrorCode, SizeClass
+from gangline.envs.core.types import (
+    DECISION,
+    JOB_ROW,
+    LOG_ROW,
+    NONE,
+    RESET_BOUNDARY,
+    SCHEDULE_ROW,
+    ErrorCode,
+    SizeClass,
+)
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
 from gangline.envs.stepping import Mode
@@ -70,7 +79,9 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
-    def __init__(self, world: str | Mapping[str, Any] = "small", *, render_mode: str | None = None, **overrides: Any) -> None:
+    def __init__(
+        self, world: str | Mapping[str, Any] = "small", *, render_mode: str | None = None, **overrides: Any
+    ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise GanglineError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
         self.render_mode = render_mode
@@ -273,8 +284,9 @@ class Batch:
         self._rows = layout.rows
         self._schedule = np.zeros(0, SCHEDULE_ROW)
         self._log = np.zeros(0, LOG_ROW)
-        self._prefix = int(self.worlds.dtype.fields[RESET_BOUNDARY][1])
-        self._template_bytes = self.template.view(np.ndarray).view(np.uint8).reshape(-1)[: self._prefix].copy()
+        fields: Any = self.worlds.dtype.fields
+        prefix = fields[RESET_BOUNDARY][1]  # bytes of the record that a reset copies
+        self._template_bytes = self.template.view(np.ndarray).view(np.uint8).reshape(-1)[:prefix].copy()
 
     @property
     def agent(self) -> np.void:
@@ -374,8 +386,8 @@ class Batch:
         return world
 
     def _size_class(self, layout: JobTrace) -> SizeClass:
-        """Episodes see a part of the jobs at a time: at first the smallest class that fits cluster and tenants."""
-        hoped = min(self.source.most_jobs or 0, 1500 * max(1, len(self.spec.nodes) // 64))
+        """The smallest class that holds cluster and tenants, and a third of an episode's jobs at once."""
+        hoped = self.source.most_jobs // 3
         return building.size_class_for(self.spec, layout, live_jobs=hoped)
 
     def _raise(self, lo: int) -> None:
@@ -398,6 +410,9 @@ def _refresh_template(template: np.ndarray) -> None:
 
 def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource) -> np.ndarray:
     """(1,) AGENT of a configuration."""
+    rewards.check_weights(config.reward.weights)
+    for block in config.observation.blocks:
+        one_of("observation block", block, observations.BLOCKS)
     agents = np.zeros(1, AGENT)
     a = agents[0]
     show = config.observation

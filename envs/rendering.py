@@ -1,4 +1,4 @@
-"""Pictures of a world. `text_view` draws it as text: every GPU a letter of its tenant, the queue, the tenants' shares."""
+"""Pictures of a world. `text_view` draws it as text: GPUs as letters of their tenants, queue, tenants' shares."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def note_time(w: Any, env: Any, agent: Any) -> None:
 
 @inlined
 def pass_time(w: Any, env: Any, agent: Any, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
-    """Let instants pass: in event time until something has happened, in tick time up to the next tick; or to the end."""
+    """Let instants pass: in event time until something happens, in tick time up to the next tick; or to the end."""
     env.commands_here = 0
     is_tick = agent.time_mode == TimeMode.TICK
     until_ms = env.end_ms
@@ -275,7 +275,7 @@ def kept_draws(seed: int, first: int, end: int, out: Any) -> None:
 
 
 @kernel
-def failure_seeds(worlds: Any, i: int, seed: int) -> None:
+def failure_seeds(worlds: Any, i: int, seed: Any) -> None:
     """Give every node its own failure stream from an episode's seed."""
     w = worlds[i]
     for n in range(w.num_nodes):

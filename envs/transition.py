@@ -116,7 +116,7 @@ def add_piece(t: Any, before: Any, after: Any, elapsed_ms: int, beta_per_h: floa
 
 @helper
 def usage_utility(w: Any) -> float:
-    """sum_k e_k log(x_k + 0.05), x_k = decayed service of tenant k over its share of all service: alpha-fair, alpha 1."""
+    """sum_k e_k log(x_k + 0.05), x_k = decayed service of tenant k over its share of all: alpha-fair, alpha 1."""
     total = 0.0
     weights = 0.0
     for k in range(w.num_tenants):

@@ -120,7 +120,7 @@ def cluster_of(config: WorldConfig) -> WorldSpec:
     if any(n.memory_gib is not None for n in cluster.nodes):
         resources.append("memory")
     flavors = tuple(dict.fromkeys(n.flavor for n in cluster.nodes))
-    nodes = []
+    nodes: list[NodeSpec] = []
     for run in cluster.nodes:
         amounts = {"gpu": run.gpus * ONE_GPU}
         if run.cpus is not None:
@@ -167,13 +167,15 @@ def _topology(config: WorldConfig, nodes: list[NodeSpec]) -> tuple[list[DomainSp
     for b in range(-(-num_racks // per_block)):
         domains.append(DomainSpec(name=f"block-{b:03d}", topology="network", parent="all", tier=2))
     for r in range(num_racks):
-        domains.append(DomainSpec(name=f"rack-{r:04d}", topology="network", parent=f"block-{r // per_block:03d}", tier=1))
+        domains.append(
+            DomainSpec(name=f"rack-{r:04d}", topology="network", parent=f"block-{r // per_block:03d}", tier=1)
+        )
     placed = [replace(n, domains={"network": f"rack-{i // per_rack:04d}"}) for i, n in enumerate(nodes)]
     return domains, placed
 
 
 def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...], capacity: int) -> WorldSpec:
-    """Tenants with their weights, and a queue each under one cohort, nominal quotas by entitlement (exact milli-GPU)."""
+    """Tenants with their weights, and a queue each under one cohort; nominal quotas in exact milli-GPU."""
     settings = config.tenants
     known = [t for t in settings.weights if t in tenants]
     if settings.weights and not known:
@@ -284,7 +286,6 @@ class TraceSource:
         self.trace = prepared(fit(trace, capacity, workload.oversized), config)
         self.tenants = self.trace.tenants
         self.epoch_ms = self.trace.report.get("t0_epoch_ms", 0)
-        self.most_jobs = self.trace.num_jobs
         self._config = config
         self._capacity = capacity
         if workload.window is None:
@@ -292,6 +293,20 @@ class TraceSource:
             self._start_ms, self._end_ms = 0, last
         else:
             self._start_ms, self._end_ms = windows.window(self.trace, workload.window)
+        self.most_jobs = self._busiest_stretch()
+
+    def _busiest_stretch(self) -> int:
+        """Most jobs that an episode's stretch of the trace may hold, thinned or not as the settings say."""
+        episode, load = self._config.episode, self._config.workload.load
+        if episode.horizon_h is None or not self.trace.num_jobs:
+            return self.trace.num_jobs
+        length = round((episode.warm_h + episode.horizon_h) * HOUR_MS)
+        submit = self.trace.rows["submit_ms"]
+        most = int((np.searchsorted(submit, submit + length) - np.arange(len(submit))).max())
+        if load is None:
+            return most
+        offered = windows.offered_load(self.trace, self._capacity, self._start_ms, self._end_ms, clip=True)
+        return round(most * min(1.0, 1.5 * np.max(load) / max(offered, 1e-9)))
 
     def layout(self) -> JobTrace:
         """The trace."""
@@ -327,9 +342,7 @@ class TraceSource:
         submit = self.trace.rows["submit_ms"]
         first, end = np.searchsorted(submit, [start - warm, start + length])
         end_ms = int(NEVER) if horizon is None else warm + length
-        return Episode(
-            self.trace, int(first), int(end), used_seed, below, start - warm, warm, end_ms, load, jobs_seed
-        )
+        return Episode(self.trace, int(first), int(end), used_seed, below, start - warm, warm, end_ms, load, jobs_seed)
 
 
 class GeneratedSource:
@@ -351,9 +364,11 @@ class GeneratedSource:
         self._layout = sample
         self.tenants = sample.tenants
         self.epoch_ms = 0
-        self.most_jobs = 0
+        self.most_jobs = 2 * sample.num_jobs
         if config.episode.horizon_h is None and config.episode.num_jobs is None:
-            raise GanglineError("a generated workload needs episode.horizon_h or episode.num_jobs, expected one of them")
+            raise GanglineError(
+                "a generated workload needs episode.horizon_h or episode.num_jobs, expected one of them"
+            )
 
     def layout(self) -> JobTrace:
         """A sample: every trace of the generator has its groups and shapes."""

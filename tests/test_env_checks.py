@@ -2,17 +2,18 @@
 
 import warnings
 
-import gangline  # noqa: F401
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
+
+import gangline  # noqa: F401
 from gangline.envs import observation as observations
 from gangline.envs.agent import Kind
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import load_world, preset_names
 from gangline.envs.core.compiled import kernel
 from gangline.envs.core.types import NEVER, JobState
-from gymnasium.utils.env_checker import check_env
 
 PRESETS = preset_names()
 # the largest world keeps its size, its episodes are cut short: a step there is no different
@@ -72,7 +73,11 @@ def test_observations_stay_in_the_space_over_100_000_random_legal_steps(world):
     config = load_world(
         world,
         **SHORTER.get(world, {}),
-        **{"action.may_reserve": True, "action.placement_rules": ["pack", "spread"], "action.victim_rules": ["least_lost", "newest"]},
+        **{
+            "action.may_reserve": True,
+            "action.placement_rules": ["pack", "spread"],
+            "action.victim_rules": ["least_lost", "newest"],
+        },
     )
     batch = Batch(config, 1)
     rng = np.random.default_rng(1)
@@ -297,7 +302,12 @@ def test_reset_options_fix_the_jobs_apart_from_the_seed():
 
 
 def test_every_kind_of_action_has_its_place_in_the_flat_space():
-    overrides = {"action.may_admit": True, "action.may_reserve": True, "action.may_preempt": True, "rules.quota": "enforced"}
+    overrides = {
+        "action.may_admit": True,
+        "action.may_reserve": True,
+        "action.may_preempt": True,
+        "rules.quota": "enforced",
+    }
     env = make("small", **overrides).unwrapped
     agent = env.batch.agent
     seen = {env.flat_action(agent, kind, slot, 0) for kind in Kind for slot in range(int(agent["queue_rows"]))}

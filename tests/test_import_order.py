@@ -23,7 +23,17 @@ FOLDERS = {
 
 CORE = ("errors", "core")
 WORLD = (*CORE, "config", "workloads")
-WINDOW = ("observation", "action", "reward", "metrics", "rendering")  # between a world and whoever acts in it
+WINDOW = (  # between a world and whoever acts in it
+    "worlds",
+    "observation",
+    "agent",
+    "action",
+    "transition",
+    "reward",
+    "metrics",
+    "rendering",
+    "stepping",
+)
 
 # layer: (its modules, the layers it may import besides itself)
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -32,8 +42,15 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "config": (("gangline.envs.config", "gangline.configs"), CORE),
     "workloads": (("gangline.envs.workloads",), (*CORE, "config")),
     "observation": (("gangline.envs.observation",), CORE),
-    "action": (("gangline.envs.action",), (*CORE, "observation")),
-    "reward": (("gangline.envs.reward",), CORE),
+    "transition": (("gangline.envs.transition",), CORE),
+    "reward": (("gangline.envs.reward",), (*CORE, "transition")),
+    "agent": (("gangline.envs.agent",), (*CORE, "transition", "reward")),
+    "action": (("gangline.envs.action",), (*CORE, "agent")),
+    "stepping": (
+        ("gangline.envs.stepping",),
+        (*CORE, "agent", "observation", "action", "transition", "reward"),
+    ),
+    "worlds": (("gangline.envs.worlds",), WORLD),
     "metrics": (("gangline.envs.metrics",), CORE),
     "rendering": (("gangline.envs.rendering",), CORE),
     "primitives": (("gangline.baselines.primitives",), CORE),

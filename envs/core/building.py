@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gangline.envs.core.compiled import JIT_IS_OFF
 from gangline.envs.core.spec import ChangeSpec, JobSpec, NodeSpec, QuotaSpec, WorldSpec
 from gangline.envs.core.trace import JobTrace, new_pod_sets, new_rows
 from gangline.envs.core.types import (
@@ -175,7 +176,7 @@ def _fill_pod_set(record: np.void, pod_set, spec: WorldSpec, names: Names, job: 
         record["asked"] |= np.uint8(1 << r)
         if resource == spec.gpu_resource and amount > ONE_GPU and amount % ONE_GPU:
             raise GanglineError(
-                f"job {job!r} asks for {amount} milli-GPU a pod, expected whole GPUs (a multiple of 1000) or a fraction below 1000"
+                f"job {job!r} asks for {amount} milli-GPU a pod, expected a multiple of 1000, or less than 1000"
             )
     if pod_set.flavors is not None:
         record["flavors"] = NONE
@@ -289,11 +290,9 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
 
 
 def new_records(count: int, size: SizeClass) -> np.ndarray:
-    """(count,) records of empty worlds. With the JIT off they are a recarray, so that attribute access works there too."""
+    """(count,) records of empty worlds; with the JIT off a recarray, so that attribute access works there too."""
     records = np.zeros(count, world_dtype(size))
-    import numba
-
-    return records.view(np.recarray) if numba.config.DISABLE_JIT else records
+    return records.view(np.recarray) if JIT_IS_OFF else records
 
 
 def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> None:

@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 
 import numba
 
+JIT_IS_OFF = bool(getattr(numba.config, "DISABLE_JIT", False))
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def helper(function: F) -> F:
     """A function that only kernels call."""
-    compiled: F = numba.njit(
-        cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-    )(function)
-    return compiled
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inlined(function: F) -> F:
@@ -27,11 +26,14 @@ def inlined(function: F) -> F:
     LLVM works through everything that a separately compiled helper calls once more for each helper above it; a chain of
     thin ones would multiply the time of the first compile.
     """
-    compiled: F = numba.njit(inline="always", cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return _compiled(function, inline="always")
 
 
 def kernel(function: F) -> F:
     """A function that Python calls: once per step or batch."""
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return _compiled(function)
+
+
+def _compiled(function: F, **flags: Any) -> F:
+    decorate: Callable[[F], F] = numba.njit(cache=True, nogil=True, error_model="numpy", **flags)
+    return decorate(function)

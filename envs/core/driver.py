@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types as nbt
 
-from gangline.envs.core.compiled import helper, kernel
+from gangline.envs.core.compiled import JIT_IS_OFF, helper, kernel
 from gangline.envs.core.events import next_time_ms, set_event, tick_entity
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage, refresh_shares
 from gangline.envs.core.progress import accrue_job
@@ -235,7 +235,7 @@ def enter_history(
     ends_after_release: bool,
     log: Any,
 ) -> None:
-    """Its past: progress, counts, and times (first start, start, last submission, eviction, eligible; NO_TIME = leave)."""
+    """Its past: progress, counts, times (first start, start, last submission, eviction, eligible; NO_TIME = leave)."""
     w = worlds[i]
     begin(w)
     touch(w, slot)
@@ -349,14 +349,14 @@ def _door_signature(size: SizeClass) -> Any:
 @cache
 def compile_decide(decide: Callable[..., Any], size: SizeClass) -> Any:
     """Compile a scheduler's `decide` for the door of a size class (cached on disk)."""
-    if numba.config.DISABLE_JIT:
+    if JIT_IS_OFF:
         return decide
     return numba.njit(_door_signature(size), cache=True, nogil=True, error_model="numpy")(decide)
 
 
 @cache
 def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
-    if numba.config.DISABLE_JIT:
+    if JIT_IS_OFF:
         return function
     worlds = numba.typeof(np.zeros(1, world_dtype(size)))
     from gangline.envs.core.types import JOB_ROW, LOG_ROW, POD_SET_ROW, SCHEDULE_ROW

@@ -268,7 +268,7 @@ def _node_score(w: Any, pod_set: Any, n: int, rule: int, fit: int, left: int) ->
         return idle
     if rule == Rule.FGD and w.params.gpu_resource != NONE:
         growth = fragmentation(w, pod_set, n, True) - fragmentation(w, pod_set, n, False)
-        return -(int(math.floor(growth / FGD_TIE_MILLI))) * (1 << 30) - idle
+        return -math.floor(growth / FGD_TIE_MILLI) * (1 << 30) - idle
     if rule == Rule.FIRST:
         return -n
     # pack: a node that holds the rest beats one that does not; there the fullest, else the roomiest
@@ -279,7 +279,7 @@ def _node_score(w: Any, pod_set: Any, n: int, rule: int, fit: int, left: int) ->
 
 @helper
 def fragmentation(w: Any, pod_set: Any, n: int, with_pod: bool) -> float:
-    """Expected fragmentation (milli-GPU) of a node over the world's task classes, now or with one more pod of a pod set.
+    """Expected fragmentation (milli-GPU) of a node over the world's task classes, now or with one more pod.
 
     F_n = sum over classes of popularity x (all that is left, if the class cannot run there; else what is left on GPUs
     too small for it). Source: Weng et al., ATC 2023, section 4; spec/metrics.md section 3.

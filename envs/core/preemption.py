@@ -175,7 +175,7 @@ def _measure(w: Any, job: Any, pod_set: Any, wanted: int) -> int:
 
 @helper
 def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run_ms: int, give_up_at: int) -> int:
-    """Lift the cheapest jobs of a node until one more pod fits there; returns the cost, UNAFFORDABLE if it cannot be."""
+    """Lift the cheapest jobs of a node until one more pod fits there; returns the cost, or UNAFFORDABLE."""
     job = w.jobs[slot]
     pod_set = w.pod_sets[job.first_pod_set]
     first = w.num_lifted
@@ -209,7 +209,7 @@ def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run
 
 @helper
 def _lift_by_cost(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
-    """For jobs of several pod sets, with a topology wish or under enforced quota: lift the cheapest anywhere until all fits."""
+    """Lift the cheapest anywhere until all fits: for several pod sets, a topology wish, or enforced quota."""
     while not _fits_whole(w, slot):
         best = NONE
         best_cost = UNAFFORDABLE

@@ -41,7 +41,7 @@ def order_key(w: Any, job: Any) -> int:
         claim_s = max(job.claim_ms, 1) / 1000.0
         submit_s = max(job.submit_ms + w.time_offset_ms, 1) / 1000.0
         score = math.log10(claim_s) * (job.gpus_wanted / ONE_GPU) + 870.0 * math.log10(submit_s)
-        return np.int64(math.floor(score * F1_SCALE))
+        return math.floor(score * F1_SCALE)
     if w.params.queue_order == QueueOrder.ATTAINED:
         return attained_class(job.gpu_time.held)
     if w.params.queue_order == QueueOrder.REMAINING:
@@ -204,7 +204,7 @@ def _weight(row: int) -> int:
     x = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(31)
     x *= np.uint64(0xBF58476D1CE4E5B9)
-    return np.int64(x >> np.uint64(2))
+    return int(np.int64(x >> np.uint64(2)))
 
 
 @helper

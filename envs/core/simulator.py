@@ -142,7 +142,7 @@ def apply_decision(w: Any, out: Any, log: Any) -> int:
     while i < out.num_commands:
         number = out.commands[i].transaction
         begin(w)
-        result = Result.OK
+        result: int = Result.OK
         j = i
         while j < out.num_commands and out.commands[j].transaction == number:
             if result == Result.OK:
@@ -197,13 +197,13 @@ def ask(w: Any, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, s
 
 
 @helper
-def hash_of_row(seed: int, row: int) -> int:
+def hash_of_row(seed: Any, row: int) -> Any:
     """Uniform 64-bit draw of a trace row: splitmix64 of seed x golden ratio + row."""
     return splitmix64(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(row))
 
 
 @helper
-def splitmix64(x: int) -> int:
+def splitmix64(x: Any) -> Any:
     """Sebastiano Vigna's splitmix64 output for state x."""
     z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -234,7 +234,7 @@ def plan_next_change(w: Any, schedule: Any) -> None:
 
 @helper
 def arrive(w: Any, row: Any, number: int, pod_sets: Any, log: Any) -> int:
-    """A job arrives: it gets a slot and its pod sets, and is queued, not eligible yet, or rejected. Returns the slot."""
+    """A job arrives: it gets a slot and pod sets, and is queued, not eligible yet, or rejected. Returns the slot."""
     slot = take_job(w)
     if slot == NONE:
         return NONE

@@ -207,4 +207,4 @@ def forget_slot(w: Any, slot: int) -> None:
 def _place_of(w: Any, row: int) -> int:
     """Home of a row in the map."""
     mixed = np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(mixed >> np.uint64(20)) % len(w.slot_keys)
+    return int(np.int64(mixed >> np.uint64(20))) % len(w.slot_keys)

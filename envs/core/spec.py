@@ -228,7 +228,7 @@ class WorldSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command of a transaction, by names. `World.apply` takes lists of them; docs/model.md section 5 is the meaning."""
+    """One command of a transaction, by names. `World.apply` takes lists of them; docs/model.md section 5."""
 
     op: Literal["admit", "unadmit", "place", "evict", "suspend", "resume", "hold", "cancel", "reserve", "unreserve"]
     job: str

@@ -401,7 +401,7 @@ def _take_again(w: Any, p: int, state: int, freed: int) -> None:
 
 @helper
 def _charge_pod(w: Any, p: int, sign: int) -> None:
-    """Charge (1) or give back (-1) the quota of one pod by its node's flavor. Not journaled: part of bind and release."""
+    """Charge (1) or give back (-1) one pod's quota by its node's flavor. Not journaled: part of bind and release."""
     pod = w.pods[p]
     pod_set = w.pod_sets[pod.pod_set]
     queue = w.jobs[pod.job].queue

@@ -24,9 +24,9 @@ import numpy as np
 # Named values. Kernels use the module-level integers; the IntEnums are their names for people.
 # ---------------------------------------------------------------------------------------------------------------
 
-NEVER = np.int64(1 << 62)  # a time that does not come; an unlimited amount; a walltime claim that was not given
-NO_LIMIT = np.int64(-1)  # a borrowing or lending limit that was not set (Kueue: nil)
-NO_TIME = np.int64(-(1 << 62))  # a time that was not noted
+NEVER = 1 << 62  # a time that does not come; an unlimited amount; a walltime claim that was not given
+NO_LIMIT = -1  # a borrowing or lending limit that was not set (Kueue: nil)
+NO_TIME = -(1 << 62)  # a time that was not noted
 NONE = -1  # no index: no node, no job, no queue, no parent
 MAX_RESOURCES = 8
 MAX_FLAVORS = 8
@@ -700,7 +700,7 @@ class SizeClass:
 
 
 SIZE_CLASSES = (
-    SizeClass("small", 64, 96, 16, 128, 32, 2048, 2048, 4096, 256, 64, 128, 1024),
+    SizeClass("small", 64, 96, 16, 128, 32, 8192, 8192, 16384, 256, 64, 128, 2048),
     SizeClass("medium", 512, 768, 64, 2048, 128, 65536, 65536, 131072, 2048, 512, 1024, 8192),
     SizeClass("large", 4096, 6144, 256, 16384, 512, 524288, 524288, 1048576, 16384, 2048, 8192, 32768),
 )
@@ -728,7 +728,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("next_row", np.int32),
             ("end_row", np.int32),
             ("thin_seed", np.uint64),
-            ("thin_below", np.uint64),  # a row arrives if hash(thin_seed, row) < thin_below; all ones = all rows
+            ("thin_below", np.uint64),  # a row arrives if hash(thin_seed, row) <= thin_below; all ones = all rows
             ("time_offset_ms", np.int64),  # subtracted from the times of the trace
             ("next_change", np.int32),  # schedule rows
             ("end_change", np.int32),
@@ -789,7 +789,11 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_pod_sets_before", np.int32),
             ("num_lifted", np.int32),
             ("num_journal", np.int32),
-            ("fits_empty", np.int8, (size.max_shapes,)),  # jobs of the shape fit the empty cluster: 1, -1 no, 0 not asked yet
+            (
+                "fits_empty",
+                np.int8,
+                (size.max_shapes,),
+            ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
@@ -818,4 +822,4 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
 
 RESET_BOUNDARY = "heap"  # the first field of a world that need not be cleared
 
-AGAIN = np.int64(-1)  # `next` of a decision: ask once more at this instant
+AGAIN = -1  # `next` of a decision: ask once more at this instant

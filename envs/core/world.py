@@ -191,7 +191,7 @@ class World:
         self.check()
 
     def cycles(self, scheduler: CompiledDoor, count: int) -> int | None:
-        """Ask a compiled scheduler exactly `count` times, the clock standing; returns when it wants to be asked again."""
+        """Ask a compiled scheduler `count` times, the clock standing; returns when it wants to be asked again."""
         until = driver.run_cycles(
             self.size,
             self.records,
@@ -418,7 +418,7 @@ class World:
             raise RuntimeError(f"the scheduler asked for another cycle without changing anything, at {self.now_ms} ms")
         what = code.name.lower().removeprefix("too_many_").replace("_", " ")
         raise GanglineError(
-            f"the world needs room for {value} {what} at once, size class {self.size.name!r} holds less; choose a larger one"
+            f"the world needs room for {value} {what} at once, size class {self.size.name!r} holds less"
         )
 
     def _write_command(self, out: np.void, command: Command, transaction: int) -> None:

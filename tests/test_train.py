@@ -1,0 +1,121 @@
+"""`train.py` from outside: what it writes; bad input is one clear line, exit code 2, nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sb3_contrib", reason="training needs gangline[train]")
+
+from gangline.agents.training import main
+
+DATA = Path(os.environ.get("GANGLINE_DATA", Path(__file__).resolve().parents[2] / "shared/data"))
+TINY = (
+    "scheduler=few",
+    "agent.total_steps=512",
+    "agent.num_envs=8",
+    "agent.steps_per_rollout=32",
+    "evaluation.traces=2",
+    "env.episode.horizon_h=12",
+    "env.episode.warm_h=6",
+)
+
+
+def test_a_run_trains_compares_and_writes_its_folder(tmp_path, capsys):
+    assert main([*TINY, f"run_dir={tmp_path / 'run'}"]) == 0
+    printed = capsys.readouterr().out
+    assert "trained" in printed and "drf_greedy" in printed
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert {r["scheduler"] for r in results["runs"]} == {"fifo", "sjf", "drf_greedy", "trained"}
+    assert len(results["runs"]) == 8
+    assert all(r["identity_holds"] for r in results["runs"])
+    assert (tmp_path / "run/frontier.png").stat().st_size > 10_000
+    assert (tmp_path / "run/model.zip").exists() and (tmp_path / "run/config.json").exists()
+    assert list((tmp_path / "run").glob("tensorboard*/events*"))
+
+
+def test_the_same_run_again_is_refused_not_overwritten(tmp_path, capsys):
+    (tmp_path / "results.json").write_text("{}")
+    assert main([*TINY, f"run_dir={tmp_path}"]) == 2
+    assert "holds results already" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["env=smal"], "unknown env 'smal'; known: datacenter, philly, "),
+        (["env=smal"], "did you mean 'small'?"),
+        (["agent.total_step=5"], "did you mean 'total_steps'"),
+        (["agent.total_steps=many"], "agent.total_steps is 'many', expected a whole number of at least 1"),
+        (["env.reward.weights.neg_jtc=1"], "unknown reward term 'neg_jtc'"),
+        (["env.reward.weights.neg_idle=.nan"], "NaN"),
+        (["env.rules.half_life_h=0"], "rules.half_life_h is 0.0, expected a positive time, or null for none"),
+        (["env.tenants.weights.nobody=3"], "unknown tenant in tenants.weights 'nobody'"),
+        (["env.cluster.nodes=[]"], "cluster.nodes is empty"),
+        (["workload=philly", "workload.path=/no/such/file.csv"], "/no/such/file.csv"),
+        (["scheduler.slumr={}"], "unknown scheduler 'slumr'"),
+        (["scheduler.easy={rule: pck}"], "unknown placement rule 'pck'"),
+        (["sedd=1"], "unknown key in the configuration 'sedd'"),
+        (["env=small", "nonsense"], "argument 'nonsense', expected key=value"),
+        (["evaluation.traces=two"], "evaluation.traces is 'two', expected a whole number"),
+        (["env.action.min_run_h=-1"], "action.min_run_h is -1.0"),
+        (["env.observation.blocks=[queue, tenant]"], "unknown observation block 'tenant'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_exit_code_2(arguments, want, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main([*arguments, f"run_dir={folder}"]) == 2
+    captured = capsys.readouterr()
+    assert want in captured.err
+    assert captured.err.count("\n") == 1 and "Traceback" not in captured.err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        ("timestamp,duration,gpus,gpu_time,cluster\n", "num_gpus"),
+        ("timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,-5,1,-5,a\n", "duration is -5"),
+    ],
+)
+def test_a_bad_trace_file_is_named_with_row_and_column(content, want, tmp_path, capsys):
+    (tmp_path / "bad.csv").write_text(content)
+    assert main(["env=philly64", "workload=philly", f"workload.path={tmp_path / 'bad.csv'}"]) == 2
+    error = capsys.readouterr().err
+    assert want in error and error.count("\n") == 1
+
+
+def test_help_names_every_group(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("philly64", "maskable_ppo", "smoke", "workload.path"):
+        assert word in printed
+
+
+def test_the_script_itself_exits_with_2(tmp_path):
+    script = Path(__file__).resolve().parents[1] / "train.py"
+    done = subprocess.run(
+        [sys.executable, script, "env=smal"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not (DATA / "philly.csv.gz").exists(), reason="the Philly trace is not here (GANGLINE_DATA)")
+def test_the_real_philly_trace_trains_and_is_compared_on_held_out_weeks(tmp_path):
+    arguments = [
+        *TINY,
+        "env=philly64",
+        "workload=philly",
+        f"workload.path={DATA / 'philly.csv.gz'}",
+        "evaluation.traces=1",
+    ]
+    assert main([*arguments, f"run_dir={tmp_path}"]) == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["world"]["workload"]["window"] == "test"
+    assert all(abs(r["load"] - 0.9) <= 0.01 for r in results["runs"])
