@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv
 from gangline.envs import observation as observations
 from gangline.envs.cluster_env import MAX_SEED, Batch
 from gangline.envs.config import WorldConfig
+from gangline.envs.errors import GanglineError
 from gangline.envs.reward import TERM_NAMES
 
 
@@ -24,13 +25,16 @@ class BatchVecEnv(VecEnv):
     """A batch of single-agent environments with flat observations and one Discrete action each."""
 
     def __init__(self, config: WorldConfig, num_envs: int, seed: int = 0) -> None:
+        own = [*config.observation.own_blocks, *(n for n in config.reward.weights if "." in n)]
+        if own:
+            raise GanglineError(f"{own[0]!r} is Python code, expected only built-in blocks and terms in a batch")
         self.batch = Batch(config, num_envs)
         agent = self.batch.agent
         box = spaces.Box(observations.LOW, observations.HIGH, (observations.flat_size(agent),), np.float32)
+        self.render_mode = None
         super().__init__(num_envs, box, spaces.Discrete(int(agent["num_actions"])))
         self.discounts = np.ones(num_envs, np.float32)
         self.rewards = np.zeros(num_envs, np.float32)  # of the last step
-        self.render_mode = None
         self.episode_scores: list[float] = []
         self._generators = [np.random.default_rng(seed + i) for i in range(num_envs)]
 

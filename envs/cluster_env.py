@@ -34,6 +34,7 @@ from gangline.envs.core.types import (
     ErrorCode,
     SizeClass,
 )
+from gangline.envs.core.view import ClusterView
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
 from gangline.envs.stepping import Mode
@@ -89,6 +90,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         self.batch = Batch(self.config, 1)
         agent = self.batch.agent
         self._own_terms = {n: rewards.own_term(n) for n in self.config.reward.weights if "." in n}
+        self._own_blocks = {n: observations.own_block(n) for n in self.config.observation.own_blocks}
         self._is_dict = self.config.observation.form == "dict"
         self.observation_space = self._observation_space(agent)
         self.action_space = self._action_space(agent)
@@ -147,10 +149,19 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
 
     def _observation(self) -> Any:
         flat = self.batch.observations[0].copy()
+        own = self._write_own_blocks()
         if not self._is_dict:
-            return flat
+            return np.concatenate([flat, *(block.reshape(-1) for block in own.values())]) if own else flat
         blocks = {name: block.copy() for name, block in observations.split(flat, self.batch.agent).items()}
-        return {**blocks, "action_mask": self.batch.masks[0].copy()}
+        return {**blocks, **own, "action_mask": self.batch.masks[0].copy()}
+
+    def _write_own_blocks(self) -> dict[str, np.ndarray]:
+        """Blocks of the user's own package, cut to the space: a slow Python path."""
+        if not self._own_blocks:
+            return {}
+        view = ClusterView(self.batch.world_of(0))
+        low, high = observations.LOW, observations.HIGH
+        return {n: np.clip(np.asarray(block(view), np.float32), low, high) for n, block in self._own_blocks.items()}
 
     def _info(self) -> dict[str, Any]:
         env = self.batch.envs[0]
@@ -173,9 +184,10 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         def box(shape: tuple[int, ...]) -> spaces.Box:
             return spaces.Box(observations.LOW, observations.HIGH, shape, np.float32)
 
+        own = {name: block.shape for name, block in self._write_own_blocks().items()}
         if not self._is_dict:
-            return box((observations.flat_size(agent),))
-        shapes = observations.block_shapes(agent)
+            return box((observations.flat_size(agent) + sum(int(np.prod(shape)) for shape in own.values()),))
+        shapes = {**observations.block_shapes(agent), **own}
         blocks: dict[str, spaces.Space[Any]] = {name: box(shape) for name, shape in shapes.items()}
         blocks["action_mask"] = spaces.Box(0, 1, (int(agent["num_actions"]),), np.int8)
         return spaces.Dict(blocks)

@@ -9,7 +9,9 @@ To add a feature or a block: its names in `FEATURES`, its lines in the `write_..
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from gangline.envs.core.fair_share import decayed_usage, refresh_shares
 from gangline.envs.core.preemption import visible_loss
 from gangline.envs.core.queue import following, precedes, shortest
 from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, JobState, NodeState
+from gangline.envs.errors import GanglineError
 
 LOW, HIGH = -1.0, 4.0  # bounds of every feature
 
@@ -417,6 +420,25 @@ def block_shapes(agent: np.void) -> dict[str, tuple[int, ...]]:
     if agent["shows_running"]:
         shapes["running"] = (int(agent["running_rows"]), NUM_RUNNING)
     return shapes
+
+
+def own_block(path: str) -> Callable[[Any], np.ndarray]:
+    """A block of your own package by its dotted path: `block(view: ClusterView) -> array` of one fixed shape.
+
+    Raises:
+        GanglineError: if it cannot be imported or called.
+    """
+    module_name, _, function_name = path.rpartition(".")
+    try:
+        block = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise GanglineError(
+            f"observation block {path!r} cannot be imported ({error}), expected package.function"
+        ) from None
+    if not callable(block):
+        raise GanglineError(f"observation block {path!r} is {block!r}, expected a function of a ClusterView")
+    found: Callable[[Any], np.ndarray] = block
+    return found
 
 
 def flat_size(agent: np.void) -> int:

@@ -13,7 +13,9 @@ from gangline.envs.agent import Kind
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import load_world, preset_names
 from gangline.envs.core.compiled import kernel
+from gangline.envs.core.invariants import broken_invariants
 from gangline.envs.core.types import NEVER, JobState
+from gangline.envs.errors import GanglineError
 
 PRESETS = preset_names()
 # the largest world keeps its size, its episodes are cut short: a step there is no different
@@ -251,9 +253,10 @@ def test_waiting_for_ever_is_truncated_at_the_horizon_not_terminated():
 def test_the_toy_day_terminates_when_every_job_has_ended():
     env = make("toy")
     _, info = env.reset(seed=0)
+    rows = int(env.unwrapped.batch.agent["queue_rows"])
     for _ in range(1000):
-        legal = np.flatnonzero(info["action_mask"])
-        *_, terminated, truncated, info = env.step(int(legal[min(1, len(legal) - 1)]))
+        places = np.flatnonzero(info["action_mask"][: 1 + rows])  # wait, or start a job: nobody is stopped
+        *_, terminated, truncated, info = env.step(int(places[min(1, len(places) - 1)]))
         if terminated or truncated:
             break
     assert terminated and not truncated
@@ -333,6 +336,21 @@ def test_quota_worlds_run_and_no_limit_is_ever_passed(quota):
             _, info = env.reset()
 
 
+@pytest.mark.parametrize("quota", ["off", "tracked", "enforced"])
+def test_every_invariant_holds_after_every_step_of_random_legal_actions(quota):
+    overrides = {"rules.quota": quota, "action.may_reserve": True, "action.may_preempt": True, "action.min_run_h": 0.2}
+    env = make(
+        "small", **overrides, **{"cluster.mean_up_h": 40, "workload.options": {"fail": 0.2, "hang": 0.1}}
+    ).unwrapped
+    _, info = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        *_, terminated, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        assert broken_invariants(env.world) == []
+        if terminated or truncated:
+            _, info = env.reset()
+
+
 def test_no_job_is_lost_or_doubled():
     env = make("small").unwrapped
     _, info = env.reset(seed=1)
@@ -344,3 +362,54 @@ def test_no_job_is_lost_or_doubled():
         assert live.sum() == w["num_jobs"] == w["totals"]["num_arrived"] - w["totals"]["num_ended"]
         if terminated or truncated:
             _, info = env.reset()
+
+
+def count_of_running_jobs(view):
+    """An observation block of one's own."""
+    return np.array([len(view.running()) / 100.0])
+
+
+def share_that_runs(transition):
+    """A reward term of one's own."""
+    return float(transition["plain"][1])
+
+
+def test_a_block_and_a_reward_term_of_ones_own_are_named_by_dotted_path():
+    path = f"{__name__}.count_of_running_jobs"
+    weights = {"neg_idle": 1.0, f"{__name__}.share_that_runs": 0.5}
+    plain = make("small").unwrapped
+    env = make("small", observation={"own_blocks": [path]}, reward={"weights": weights}).unwrapped
+    assert env.observation_space.shape[0] == plain.observation_space.shape[0] + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env, skip_render_check=True)
+    observation, info = env.reset(seed=0)
+    assert observation[-1] == pytest.approx(int(env.world.record["num_running"]) / 100.0)
+    *_, info = env.step(0)
+    assert info["reward_terms"][f"{__name__}.share_that_runs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "want"),
+    [
+        ({"world": "smal"}, "unknown world 'smal'"),
+        ({"reward.weights.neg_jtc": 1.0}, "unknown reward term 'neg_jtc'"),
+        ({"reward.weights.neg_idle": float("nan")}, "NaN"),
+        ({"observation.blocks": ["queu"]}, "unknown observation block 'queu'"),
+        ({"observation.own_blocks": ["nowhere.block"]}, "cannot be imported"),
+        ({"rules.half_life_h": 0}, "rules.half_life_h is 0.0"),
+        ({"cluster.nodes": [{"count": 0}]}, "cluster.nodes[0].count is 0"),
+        ({"cluster.nodes": [{"gpus": 17}]}, "at most 16"),
+        ({"tenants.weights": {"nobody": 1}}, "nobody"),
+        ({"action.placement_rule": ["pack"]}, "did you mean 'placement_rules'"),
+        ({"workload.load": "high"}, "workload.load is 'high'"),
+        ({"workload.name": "philyl"}, "did you mean 'philly'"),
+        ({"workload.name": "swf"}, "workload.path=FILE"),
+        ({"time.mode": "events"}, "did you mean 'event'"),
+    ],
+)
+def test_bad_settings_are_one_line_that_says_what_came_and_what_was_expected(overrides, want):
+    world = overrides.pop("world", "small")
+    with pytest.raises(GanglineError) as error:
+        make(world, **overrides)
+    assert want in str(error.value) and "\n" not in str(error.value)
