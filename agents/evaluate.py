@@ -66,7 +66,7 @@ def play_on(
     if isinstance(actor, CompiledScheduler):
         batch.warm(0)
         start = metrics.snapshot(batch.world_of(0))
-        _run_baseline(batch, actor)
+        run_baseline(batch, actor)
     else:
         batch.begin(0, 1)
         start = metrics.snapshot(batch.world_of(0))
@@ -74,7 +74,8 @@ def play_on(
     return metrics.measure(batch.world_of(0), start), episode.load
 
 
-def _run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
+def run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
+    """Let a compiled scheduler run a warmed-up batch of one to its horizon."""
     world = batch.world_of(0)
     end_ms = int(batch.ends[0])
     run_scheduler(

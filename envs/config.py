@@ -55,7 +55,7 @@ class ClusterConfig:
 class TenantsConfig:
     """Who shares the cluster. Names come from the workload; weights here, or equal."""
 
-    weights: dict[str, float] = field(default_factory=dict)  # by tenant; missing ones get `default_weight`
+    weights: dict[str, float] | None = None  # by tenant; missing ones get `default_weight`
     default_weight: float = 1.0
     nominal_quota: str = "entitlement"  # entitlement | none
     borrowing_limit: float | None = None  # share of the nominal quota; None = no limit
@@ -323,7 +323,7 @@ def check(config: WorldConfig) -> None:
         _at_least(f"cluster.nodes[{i}].gpus", nodes.gpus, 0)
     if not 0 < config.cluster.capacity_scale <= 1:
         raise GanglineError(f"cluster.capacity_scale is {config.cluster.capacity_scale}, expected a share in (0, 1]")
-    for name, weight in config.tenants.weights.items():
+    for name, weight in (config.tenants.weights or {}).items():
         if not (weight >= 0 and math.isfinite(weight)):
             raise GanglineError(f"tenants.weights.{name} is {weight}, expected a number of at least 0")
     one_of("tenants.nominal_quota", config.tenants.nominal_quota, ("entitlement", "none"))

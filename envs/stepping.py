@@ -19,7 +19,6 @@ from gangline.envs.core.queue import first_waiting
 from gangline.envs.core.simulator import (
     apply_decision,
     go_to,
-    hash_of_row,
     plan_next_arrival,
     plan_next_change,
     plan_node_change,
@@ -268,10 +267,15 @@ def reset_worlds(bytes_of_worlds: Any, template: Any, lo: int, hi: int) -> None:
 
 
 @kernel
-def kept_draws(seed: int, first: int, end: int, out: Any) -> None:
-    """(end - first,) uint64: the thinning draw of each row of a range; see `simulator.hash_of_row`."""
-    for row in range(first, end):
-        out[row - first] = hash_of_row(seed, row)
+def read_episode_areas(worlds: Any, i: int, areas: Any) -> None:
+    """(NUM_QUANTITIES,) a world's integrals so far, in the units of a transition, decayed usage included."""
+    read_areas(worlds[i], True, areas)
+
+
+@kernel
+def terms_of(areas: Any, out: Any) -> None:
+    """(NUM_TERMS,) every built-in reward term of the areas, for Python."""
+    evaluate_terms(areas, out)
 
 
 @kernel

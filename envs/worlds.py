@@ -177,11 +177,11 @@ def _topology(config: WorldConfig, nodes: list[NodeSpec]) -> tuple[list[DomainSp
 def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...], capacity: int) -> WorldSpec:
     """Tenants with their weights, and a queue each under one cohort; nominal quotas in exact milli-GPU."""
     settings = config.tenants
-    known = [t for t in settings.weights if t in tenants]
-    if settings.weights and not known:
-        first = next(iter(settings.weights))
-        raise unknown_name("tenant in tenants.weights", first, tenants)
-    weights = [_whole(settings.weights.get(t, settings.default_weight)) for t in tenants]
+    by_name = settings.weights or {}
+    for tenant in by_name:
+        if tenant not in tenants:
+            raise unknown_name("tenant in tenants.weights (null = all alike)", tenant, tenants)
+    weights = [_whole(by_name.get(t, settings.default_weight)) for t in tenants]
     total = sum(weights)
     if total <= 0:
         raise GanglineError("tenants.weights are all 0, expected at least one positive weight")

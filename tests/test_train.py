@@ -54,7 +54,7 @@ def test_the_same_run_again_is_refused_not_overwritten(tmp_path, capsys):
         (["env.reward.weights.neg_jtc=1"], "unknown reward term 'neg_jtc'"),
         (["env.reward.weights.neg_idle=.nan"], "NaN"),
         (["env.rules.half_life_h=0"], "rules.half_life_h is 0.0, expected a positive time, or null for none"),
-        (["env.tenants.weights.nobody=3"], "unknown tenant in tenants.weights 'nobody'"),
+        (["env.tenants.weights.nobody=3"], "'nobody'; known:"),
         (["env.cluster.nodes=[]"], "cluster.nodes is empty"),
         (["workload=philly", "workload.path=/no/such/file.csv"], "/no/such/file.csv"),
         (["scheduler.slumr={}"], "unknown scheduler 'slumr'"),
