@@ -14,16 +14,23 @@ from rich.table import Table
 from gangline.agents.evaluate import Run
 from gangline.envs.metrics import METRICS
 
+# metric and heading; the units stand below the headings, seconds are shown as hours
 COLUMNS = (
-    ("productive_utilization", "productive service"),
+    ("productive_utilization", "service"),
     ("over_share", "over-share"),
-    ("unproductive_with_demand", "idle w. demand"),
+    ("unproductive_with_demand", "idle"),
     ("wait_so_far_mean_s", "mean wait"),
     ("wait_p95_s", "p95 wait"),
     ("jct_so_far_mean_s", "mean JCT"),
-    ("wasted_lost_gpu_h", "lost work"),
-    ("preemptions_per_1000_jobs", "preemptions / 1000 jobs"),
-    ("unfinished_jobs", "unfinished"),
+    ("wasted_lost_gpu_h", "lost"),
+    ("preemptions_per_1000_jobs", "stops/1000"),
+    ("unfinished_jobs", "left"),
+)
+
+
+LEGEND = (
+    "service = kept GPU time / capacity; over-share = GPU time held beyond the fair share while others lack theirs;\n"
+    "idle = GPUs without progress although wanted; lost = work since the last checkpoint at a stop; left = unfinished"
 )
 
 
@@ -41,18 +48,18 @@ def means(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
 
 def print_table(runs: Sequence[Run], console: Console, title: str) -> None:
     """Schedulers by productive service, best first; the better end of every column is marked."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption=LEGEND, caption_justify="left")
     table.add_column("scheduler")
     for metric, label in COLUMNS:
-        unit = METRICS[metric].unit
-        table.add_column(f"{label}\n[dim]{unit}[/dim]", justify="right")
+        unit = "h" if METRICS[metric].unit == "s" else METRICS[metric].unit
+        table.add_column(f"{label}\n[dim]{unit}[/dim]", justify="right", no_wrap=True)
     rows = means(runs)
     best = {m: _best(m, rows) for m, _ in COLUMNS}
     for name in sorted(rows, key=lambda n: -(rows[n]["productive_utilization"] or 0.0)):
         cells = []
         for metric, _ in COLUMNS:
             value = rows[name][metric]
-            text = _number(value)
+            text = _number(value, METRICS[metric].unit)
             cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[metric] else text)
         table.add_row(name, *cells)
     console.print(table)
@@ -65,10 +72,12 @@ def _best(metric: str, rows: dict[str, dict[str, float | None]]) -> float | None
     return max(values) if METRICS[metric].better == "higher" else min(values)
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.0f}"
+    if unit == "s":
+        return f"{value / 3600:,.2f}"
+    return f"{value:.4f}" if unit == "share" else f"{value:,.0f}"
 
 
 def write_results(runs: Sequence[Run], path: Path, about: dict[str, Any]) -> None:
@@ -90,7 +99,7 @@ def draw(runs: Sequence[Run], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
     names = list(dict.fromkeys(r.scheduler for r in runs))
     colors = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
     marks = "oDvP^X<s>p*h"
@@ -120,6 +129,6 @@ def draw(runs: Sequence[Run], path: Path, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11)
     axes.xaxis.label.set_fontsize(8.5)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=9, loc="best")
+    figure.legend(fontsize=9, loc="outside right upper", frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)

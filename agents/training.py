@@ -60,7 +60,7 @@ class TrainConfig:
 
 def main(arguments: Sequence[str]) -> int:
     """Run with command-line overrides; returns the exit code: 0, or 2 for bad input (one line says what)."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     if any(a in ("-h", "--help") for a in arguments):
         console.print(HELP.format(groups=_groups()), highlight=False, markup=False)
         return 0

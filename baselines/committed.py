@@ -124,7 +124,7 @@ def first_seen(w: Any, own: Any) -> int:
 @helper
 def shadow_of(own: Any, held: Any, missing: int) -> int:
     """The claimed end by which enough GPUs have come free; NEVER if jobs without a claim are needed."""
-    end_ms = np.int64(NONE)
+    end_ms = NONE
     while True:
         following = NEVER
         freed = 0
@@ -144,8 +144,8 @@ def shadow_of(own: Any, held: Any, missing: int) -> int:
 @helper
 def backfill_in_order(w: Any, own: Any, free: int, out: Any) -> bool:
     """Plan the start of the first job, by submission, that fits and ends before the shadow time; False if none does."""
-    tried_ms = np.int64(NONE)
-    tried_row = np.int64(NONE)
+    tried_ms = NONE
+    tried_row = NONE
     while True:
         best = NONE
         for slot in range(w.jobs_used):
@@ -165,7 +165,7 @@ def backfill_in_order(w: Any, own: Any, free: int, out: Any) -> bool:
         if plan(w, best, own.rule, out):
             return True
         tried_ms = w.jobs[best].submit_ms
-        tried_row = np.int64(w.jobs[best].row)
+        tried_row = w.jobs[best].row
 
 
 @helper
@@ -180,7 +180,7 @@ def take_arrival(w: Any, own: Any) -> bool:
     row = NEVER
     for slot in range(w.jobs_used):
         if w.jobs[slot].is_queued and own.seen_row < w.jobs[slot].row < row:
-            row = np.int64(w.jobs[slot].row)
+            row = w.jobs[slot].row
     if row >= NEVER:
         return False
     own.seen_row = row

@@ -278,12 +278,7 @@ class Batch:
         self.worlds[:] = self.template[0]
         self.envs = np.zeros(num_envs, env_dtype(self.size))
         self.agents = agent_parameters(config, self.spec, self.source)
-        if isinstance(self.worlds, np.recarray):
-            self.envs = self.envs.view(np.recarray)
-            self.agents = self.agents.view(np.recarray)
         self.decision = np.zeros(1, DECISION)
-        if isinstance(self.worlds, np.recarray):
-            self.decision = self.decision.view(np.recarray)
         commands = config.time.commands_per_tick if config.time.mode == "tick" else 1
         self.actions = np.zeros((num_envs, commands), np.int64)
         self.observations = np.zeros((num_envs, observations.flat_size(self.agent)), np.float32)
@@ -298,7 +293,7 @@ class Batch:
         self._log = np.zeros(0, LOG_ROW)
         fields: Any = self.worlds.dtype.fields
         prefix = fields[RESET_BOUNDARY][1]  # bytes of the record that a reset copies
-        self._template_bytes = self.template.view(np.ndarray).view(np.uint8).reshape(-1)[:prefix].copy()
+        self._template_bytes = self.template.view(np.uint8).reshape(-1)[:prefix].copy()
 
     @property
     def agent(self) -> np.void:
@@ -308,7 +303,7 @@ class Batch:
     def reset_one(self, i: int, seed: int, options: Mapping[str, Any]) -> Episode:
         """Draw environment i's next episode and set its world to begin it; call `begin` after."""
         episode = self.source.draw(seed, options)
-        raw = self.worlds.view(np.ndarray).view(np.uint8).reshape(self.num_envs, -1)
+        raw = self.worlds.view(np.uint8).reshape(self.num_envs, -1)
         stepping.reset_worlds(raw, self._template_bytes, i, i + 1)
         w = self.worlds[i]
         first = self._take_rows(i, episode)

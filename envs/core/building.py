@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangline.envs.core.compiled import JIT_IS_OFF
 from gangline.envs.core.spec import ChangeSpec, JobSpec, NodeSpec, QuotaSpec, WorldSpec
 from gangline.envs.core.trace import JobTrace, new_pod_sets, new_rows
 from gangline.envs.core.types import (
@@ -290,9 +289,8 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
 
 
 def new_records(count: int, size: SizeClass) -> np.ndarray:
-    """(count,) records of empty worlds; with the JIT off a recarray, so that attribute access works there too."""
-    records = np.zeros(count, world_dtype(size))
-    return records.view(np.recarray) if JIT_IS_OFF else records
+    """(count,) records of zeros."""
+    return np.zeros(count, world_dtype(size))
 
 
 def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> None:

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numba import types as nbt
 
-from gangline.envs.core.compiled import JIT_IS_OFF, helper, kernel
+from gangline.envs.core.compiled import compile_for, helper, kernel
 from gangline.envs.core.events import next_time_ms, set_event, tick_entity
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage, refresh_shares
 from gangline.envs.core.progress import accrue_job
@@ -349,15 +349,11 @@ def _door_signature(size: SizeClass) -> Any:
 @cache
 def compile_decide(decide: Callable[..., Any], size: SizeClass) -> Any:
     """Compile a scheduler's `decide` for the door of a size class (cached on disk)."""
-    if JIT_IS_OFF:
-        return decide
-    return numba.njit(_door_signature(size), cache=True, nogil=True, error_model="numpy")(decide)
+    return compile_for(decide, _door_signature(size))
 
 
 @cache
 def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
-    if JIT_IS_OFF:
-        return function
     worlds = numba.typeof(np.zeros(1, world_dtype(size)))
     from gangline.envs.core.types import JOB_ROW, LOG_ROW, POD_SET_ROW, SCHEDULE_ROW
 
@@ -377,7 +373,7 @@ def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
         table(LOG_ROW, False),
         nbt.int64,
     )
-    return numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    return compile_for(function, signature)
 
 
 def run_scheduler(size: SizeClass, *arguments: Any) -> int:

@@ -88,13 +88,11 @@ class World:
         self.record["end_change"] = len(self.schedule)
         self.log = np.zeros(trace.num_jobs if log else 0, LOG_ROW)
         self.decision = np.zeros(1, DECISION)
-        if isinstance(self.records, np.recarray):
-            self.decision = self.decision.view(np.recarray)
         living = [row for row, job in enumerate(jobs) if job.live is not None]
         rejects = bool(self.record["params"]["reject_oversized"])
         self.record["params"]["reject_oversized"] = False
         self.record["next_row"] = len(living)
-        driver.start_worlds(self.records, trace.rows, self.schedule)
+        driver.start_worlds(self.records, *self.tables[::2])
         for row in living:
             self._enter(row, jobs[row])
         self.record["params"]["reject_oversized"] = rejects
@@ -124,8 +122,6 @@ class World:
         self.schedule = np.zeros(0, SCHEDULE_ROW)
         self.log = log
         self.decision = np.zeros(1, DECISION)
-        if isinstance(records, np.recarray):
-            self.decision = self.decision.view(np.recarray)
 
     @classmethod
     def from_state(cls, spec: WorldSpec) -> World:
@@ -452,7 +448,7 @@ class World:
 
     def _enter(self, row: int, job: JobSpec) -> None:
         live = job.live or LiveSpec()
-        slot = driver.enter_job(self.records, 0, self._rows, row, self._pod_sets, self.log)
+        slot = driver.enter_job(self.records, 0, self.tables[0], row, self.tables[1], self.log)
         self.check()
         for admission in live.admissions:
             flavors = np.full(len(self.names.resources), NONE, np.int8)
