@@ -30,7 +30,7 @@ COLUMNS = (
 
 LEGEND = (
     "service = kept GPU time / capacity; over-share = GPU time held beyond the fair share while others lack theirs;\n"
-    "idle = GPUs without progress although wanted; lost = work since the last checkpoint at a stop; left = unfinished"
+    "idle = GPUs without progress although wanted; lost = work since the last checkpoint;\nleft = unfinished jobs"
 )
 
 
