@@ -86,7 +86,7 @@ def test_observations_stay_in_the_space_over_100_000_random_legal_steps(world):
     seed = 0
     batch.reset_one(0, seed, {})
     batch.begin(0, 1)
-    steps = 5_000 if world == "datacenter" else 100_000
+    steps = 100_000
     draws = rng.random(steps)
     env, observation, mask = batch.envs[0], batch.observations[0], batch.masks[0]
     low, high = np.float32(observations.LOW), np.float32(observations.HIGH)
@@ -101,6 +101,11 @@ def test_observations_stay_in_the_space_over_100_000_random_legal_steps(world):
             batch.reset_one(0, seed, {})
             batch.begin(0, 1)
     assert env["num_illegal"] == 0
+
+
+def test_the_id_can_name_its_module_so_that_no_import_is_needed():
+    env = gymnasium.make("gangline:gangline/GpuCluster-v0", world="toy")
+    assert env.unwrapped.batch.names.tenants == ("red", "blue")
 
 
 def test_the_same_seed_gives_the_same_run_bit_for_bit():
