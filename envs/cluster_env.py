@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from gangline.envs import action as actions
 from gangline.envs import observation as observations
+from gangline.envs import rendering, stepping
 from gangline.envs import reward as rewards
-from gangline.envs import stepping
 from gangline.envs.agent import AGENT, MAX_QUEUE_ROWS, MAX_RULES, MAX_RUNNING_ROWS, Kind, TimeMode, env_dtype
 from gangline.envs.config import WorldConfig, load_world, one_of
 from gangline.envs.core import building
@@ -37,6 +37,7 @@ from gangline.envs.core.types import (
 from gangline.envs.core.view import ClusterView
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
+from gangline.envs.rendering import History
 from gangline.envs.stepping import Mode
 from gangline.envs.worlds import HOUR_MS, Episode, EpisodeSource, build_world
 
@@ -70,7 +71,8 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
 
     Arguments:
         world: a preset (`toy`, `small`, `philly64`, ...), a YAML file, or a mapping.
-        render_mode: `ansi` (a text view of nodes, queue and tenants) or None.
+        render_mode: `ansi` (nodes, queue and tenants as text), `rgb_array` (a picture: who holds which GPU since the
+            episode began, queue, tenants' shares beside entitlements), `human` (that picture in a window), or None.
         overrides: any key of `gangline.envs.config.WorldConfig`, nested or dotted: `**{"action.min_run_h": 1}`.
         `reset(options={"trace": seed, "start_s": s, "load": l})` fixes the jobs apart from the seed.
 
@@ -78,7 +80,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         v0: first.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
+    metadata = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self, world: str | Mapping[str, Any] = "small", *, render_mode: str | None = None, **overrides: Any
@@ -95,6 +97,8 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         self.observation_space = self._observation_space(agent)
         self.action_space = self._action_space(agent)
         self.episode: Episode | None = None
+        self._history = History()
+        self._window: Any = None
 
     # -- Gymnasium ---------------------------------------------------------------------------------------------
 
@@ -104,14 +108,17 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         episode_seed = int(self.np_random.integers(MAX_SEED))
         self.episode = self.batch.reset_one(0, episode_seed, options or {})
         self.batch.begin(0, 1)
+        self._history = History()
+        self._note()
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Apply an action and go on to the next choice."""
         if self.episode is None:
             raise gymnasium.error.ResetNeeded("step() was called before reset()")
-        self.batch.actions[0] = self._flat(action)
+        self.batch.actions[0] = self.flat_actions(action)
         self.batch.step(0, 1)
+        self._note()
         env = self.batch.envs[0]
         reward = float(env["reward"])
         info = self._info()
@@ -121,13 +128,28 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
             reward += self.config.reward.weights[name] * value * float(self.batch.agent["reward_scale"])
         return self._observation(), reward, bool(env["terminated"]), bool(env["truncated"]), info
 
-    def render(self) -> str | None:  # type: ignore[override]
-        """The cluster now, as text (`ansi`)."""
-        if self.render_mode != "ansi":
-            return None
-        from gangline.envs.rendering import text_view
+    def render(self) -> str | np.ndarray | None:  # type: ignore[override]
+        """The cluster now: text, pixels (height, width, 3) uint8, or None (a window, or no render mode)."""
+        if self.render_mode == "ansi":
+            return rendering.text_view(self.world)
+        if self.render_mode == "rgb_array":
+            return rendering.rgb_array(self.world, self._history)
+        return None
 
-        return text_view(self.world)
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def _note(self) -> None:
+        """Remember who holds which GPU, for pictures; in `human` mode, show it."""
+        if self.render_mode in ("rgb_array", "human"):
+            self._history.note(self.world)
+        if self.render_mode == "human":
+            if self._window is None:
+                self._window = rendering.Window()
+            self._window.show(rendering.rgb_array(self.world, self._history))
 
     def action_masks(self) -> np.ndarray:
         """(num_actions,) bool: what is legal now; for a MultiDiscrete head the masks of its dimensions in one."""
@@ -202,7 +224,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
             return spaces.MultiDiscrete([int(agent["num_actions"])] * commands)
         return spaces.Discrete(int(agent["num_actions"]))
 
-    def _flat(self, action: Any) -> np.ndarray:
+    def flat_actions(self, action: Any) -> np.ndarray:
         """(commands,) int64 flat actions; what cannot be one becomes -1, an illegal action."""
         values = np.asarray(action).reshape(-1)
         if self.config.action.head == "slots":
@@ -259,7 +281,7 @@ class Batch:
         observations: (num_envs, flat_size) float32; masks: (num_envs, num_actions) int8; written by `begin`, `step`.
     """
 
-    def __init__(self, config: WorldConfig, num_envs: int, *, keep_log: bool = False) -> None:
+    def __init__(self, config: WorldConfig, num_envs: int, *, keep_log: bool = False, threads: int = 1) -> None:
         """Build the worlds; with `keep_log`, ended jobs are written to a log (one environment only)."""
         if keep_log and num_envs != 1:
             raise GanglineError(f"a log of {num_envs} environments, expected one: batches keep no log")
@@ -278,7 +300,7 @@ class Batch:
         self.worlds[:] = self.template[0]
         self.envs = np.zeros(num_envs, env_dtype(self.size))
         self.agents = agent_parameters(config, self.spec, self.source)
-        self.decision = np.zeros(1, DECISION)
+        self.decisions = [np.zeros(1, DECISION) for _ in range(threads)]  # scratch, one for each thread
         commands = config.time.commands_per_tick if config.time.mode == "tick" else 1
         self.actions = np.zeros((num_envs, commands), np.int64)
         self.observations = np.zeros((num_envs, observations.flat_size(self.agent)), np.float32)
@@ -358,11 +380,11 @@ class Batch:
         """Warm the worlds of [lo, hi) up and go to the first choice."""
         self._drive(Mode.BEGIN, lo, hi)
 
-    def step(self, lo: int, hi: int) -> None:
-        """Apply `actions` of [lo, hi)."""
-        self._drive(Mode.STEP, lo, hi)
+    def step(self, lo: int, hi: int, thread: int = 0) -> None:
+        """Apply `actions` of [lo, hi). Ranges that do not meet may be stepped by threads at once."""
+        self._drive(Mode.STEP, lo, hi, thread)
 
-    def _drive(self, mode: int, lo: int, hi: int) -> None:
+    def _drive(self, mode: int, lo: int, hi: int, thread: int = 0) -> None:
         stepping.drive(
             mode,
             self.worlds,
@@ -372,7 +394,7 @@ class Batch:
             self.trace.pod_sets,
             self._schedule,
             self._log,
-            self.decision,
+            self.decisions[thread],
             self.actions,
             self.observations,
             self.masks,

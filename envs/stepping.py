@@ -80,6 +80,9 @@ def drive(
         time_passes = False
         if mode == Mode.STEP:
             begin_step(env)
+            if env.terminated or env.truncated:  # an episode that is over stays as it is
+                env.reward = 0.0
+                continue
             for c in range(actions.shape[1]):
                 waits = act(w, env, agent, actions[i, c], out[0], rows, pod_sets, schedule, log)
                 time_passes = waits or agent.time_mode == TimeMode.TICK

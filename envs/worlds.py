@@ -325,7 +325,7 @@ class TraceSource:
         if options.get("start_s") is not None:
             start = round(float(options["start_s"]) * 1000)
         target = options.get("load", drawn_load(config, rng))
-        below, used_seed, load = ALL, jobs_seed, None
+        trace, below, used_seed, load = self.trace, ALL, jobs_seed, None
         if target is not None:
             thinning = windows.thin(
                 self.trace,
@@ -337,12 +337,15 @@ class TraceSource:
                 mode=config.workload.thin,
                 clip=True,
             )
-            below, used_seed, load = thinning.below, thinning.seed, thinning.load
+            load = thinning.load
+            if config.workload.thin == "burst":  # whole bursts: not a draw of the row, so the rest is left out here
+                trace = self.trace.select(thinning.kept)
+            else:
+                below, used_seed = thinning.below, thinning.seed
         warm = round(config.episode.warm_h * HOUR_MS)
-        submit = self.trace.rows["submit_ms"]
-        first, end = np.searchsorted(submit, [start - warm, start + length])
+        first, end = np.searchsorted(trace.rows["submit_ms"], [start - warm, start + length])
         end_ms = int(NEVER) if horizon is None else warm + length
-        return Episode(self.trace, int(first), int(end), used_seed, below, start - warm, warm, end_ms, load, jobs_seed)
+        return Episode(trace, int(first), int(end), used_seed, below, start - warm, warm, end_ms, load, jobs_seed)
 
 
 class GeneratedSource:

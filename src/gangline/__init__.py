@@ -13,4 +13,5 @@ __version__ = "0.1.0.dev0"
 gymnasium.register(
     id="gangline/GpuCluster-v0",
     entry_point="gangline.envs.cluster_env:GpuClusterEnv",
+    vector_entry_point="gangline.envs.vector_env:GpuClusterVectorEnv",
 )

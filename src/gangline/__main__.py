@@ -24,12 +24,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rewards.add_argument("--traces", type=int, default=3, help="episodes to play (default: 3)")
     rewards.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
     rewards.add_argument("overrides", nargs="*", help="settings as key=value, for example workload.path=philly.csv")
+    picture = commands.add_parser("picture", help="play an episode by a simple rule and draw who held which GPU")
+    picture.add_argument("--world", default="small", help="a preset or a YAML file (default: small)")
+    picture.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
+    picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
+    picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
+    picture.add_argument("overrides", nargs="*", help="settings as key=value")
     options = parser.parse_args(arguments)
     try:
         if options.command == "worlds":
             _print_worlds()
         elif options.command == "schedulers":
             _print_schedulers()
+        elif options.command == "picture":
+            _draw_picture(options)
         else:
             from gangline.agents.reward_spread import print_reward_spread
 
@@ -61,6 +69,29 @@ def _print_schedulers() -> None:
         options = ", ".join(str(p) for p in inspect.signature(module.build).parameters.values())
         print(f"{name:<14} {(module.__doc__ or '').strip().splitlines()[0]}")
         print(f"{'':<14} options: {options}")
+
+
+def _draw_picture(options: argparse.Namespace) -> None:
+    """Start what fits, oldest first; make room where that is all that is possible; wait else."""
+    import numpy as np
+
+    from gangline.envs.cluster_env import GpuClusterEnv
+
+    env = GpuClusterEnv(options.world, render_mode="rgb_array", **_settings(options.overrides))
+    _, info = env.reset(seed=options.seed)
+    for _ in range(options.steps):
+        legal = np.flatnonzero(info["action_mask"])
+        *_, terminated, truncated, info = env.step(int(legal[1]) if len(legal) > 1 else 0)
+        if terminated or truncated:
+            break
+    pixels = env.render()
+    from matplotlib import image
+
+    try:
+        image.imsave(options.out, pixels)
+    except OSError as error:
+        raise GanglineError(f"picture {options.out}: {error.strerror}, expected a file that can be written") from None
+    print(f"{options.out}: {info['time_s'] / 3600:.1f} h of {options.world}, seed {options.seed}")
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, object]:

@@ -29,6 +29,7 @@ from gangline.envs.core.types import (
     MAX_FLAVORS,
     NEVER,
     NO_LIMIT,
+    NO_TIME,
     NONE,
     ChangeKind,
     JobState,
@@ -213,6 +214,6 @@ def _live(world: World, job: Any) -> LiveSpec:
             for s in world.pod_sets_of(job)
             if job["is_admitted"]
         ],
-        admit_ms=None if job["admit_ms"] == NONE else int(job["admit_ms"]),
-        evict_ms=None if job["evict_ms"] == NONE else int(job["evict_ms"]),
+        admit_ms=None if job["admit_ms"] == NO_TIME else int(job["admit_ms"]),
+        evict_ms=None if job["evict_ms"] == NO_TIME else int(job["evict_ms"]),
     )
