@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 
+from gangline.agents import checkpoint
 from gangline.agents.buffer import TimeDiscountedBuffer
 from gangline.agents.policies import KernelPolicy, Layout
 from gangline.agents.sb3_env import BatchVecEnv
@@ -18,12 +21,43 @@ from gangline.envs.config import WorldConfig
 Report = Callable[[int, float | None], None]
 
 
-class Progress(BaseCallback):
-    """Tells how far training is: frames so far, and the running mean of the last episodes' returns."""
+@dataclass
+class Keeper:
+    """Where and how often a run is checkpointed, and whether it has been asked to stop.
 
-    def __init__(self, report: Report) -> None:
+    Attributes:
+        folder: the checkpoint goes there.
+        every_s: seconds between checkpoints.
+        resume: begin from the folder's checkpoint.
+        stop: set to end training at the next update, after a checkpoint.
+    """
+
+    folder: Path
+    every_s: float = 60.0
+    resume: bool = False
+    stop: bool = False
+
+
+class Stopped(Exception):
+    """Training was asked to stop; the run can be resumed."""
+
+
+class Progress(BaseCallback):
+    """Tells how far training is: frames so far, and the running mean of the last episodes' returns; checkpoints."""
+
+    def __init__(self, report: Report, keeper: Keeper | None = None) -> None:
         super().__init__()
         self._report = report
+        self._keeper = keeper
+        self._saved_at = time.monotonic()
+
+    def _on_rollout_start(self) -> None:
+        keeper = self._keeper
+        if keeper is not None and (keeper.stop or time.monotonic() - self._saved_at >= keeper.every_s):
+            checkpoint.save(self.model, self.training_env, keeper.folder)  # type: ignore[arg-type]
+            self._saved_at = time.monotonic()
+            if keeper.stop:
+                raise Stopped
 
     def _on_step(self) -> bool:
         scores = self.training_env.get_attr("episode_scores")[0][-50:]
@@ -41,6 +75,7 @@ def train(
     seed: int,
     report: Report,
     log_dir: Path | None = None,
+    keeper: Keeper | None = None,
     num_envs: int = 64,
     steps_per_rollout: int = 128,
     batch_size: int = 1024,
@@ -59,6 +94,7 @@ def train(
         seed: of the network, the sampling and the episodes.
         report: called with the steps so far and the running score.
         log_dir: TensorBoard files go there; None = none.
+        keeper: checkpoints, and resuming from one.
         num_envs: environments stepped together.
         steps_per_rollout: per environment.
         hidden: width of the policy's small networks.
@@ -83,7 +119,14 @@ def train(
         seed=seed,
         device="cpu",
     )
-    model.learn(total_steps, callback=Progress(report), tb_log_name="tensorboard")
+    left = total_steps
+    if keeper is not None and keeper.resume:
+        checkpoint.restore(model, env, keeper.folder)
+        left = total_steps - model.num_timesteps
+    if left > 0:
+        model.learn(
+            left, callback=Progress(report, keeper), tb_log_name="tensorboard", reset_num_timesteps=left == total_steps
+        )
     return model
 
 

@@ -54,6 +54,21 @@ class BatchVecEnv(VecEnv):
     def _next_seed(self, i: int) -> int:
         return int(self._generators[i].integers(MAX_SEED))
 
+    def state(self) -> dict[str, Any]:
+        """Everything that decides how the environments go on, for `restore`."""
+        return {
+            "batch": self.batch.state(),
+            "generators": [g.bit_generator.state for g in self._generators],
+            "scores": list(self.episode_scores[-100:]),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Return to a state of the same configuration and size."""
+        self.batch.restore(state["batch"])
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
+        self.episode_scores = list(state["scores"])
+
     def step_async(self, actions: np.ndarray) -> None:
         """Remember the actions."""
         self.batch.actions[:, 0] = actions

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ HELP = """Train an agent, then compare it with baselines on held-out jobs.
   python train.py env=philly64 workload=philly workload.path=philly.csv
   python train.py env=small agent.total_steps=500000 seed=3
   python train.py experiment=smoke                    seconds, to see that everything works
+  python train.py resume=runs/2026-01-31_12-00-00     go on from the last checkpoint, exactly (Ctrl-C saves one)
 
 Groups, chosen by name (configs/<group>/<name>.yaml):
 {groups}
@@ -56,6 +60,8 @@ class TrainConfig:
     evaluation: EvaluationConfig = EvaluationConfig()
     seed: int = 0
     run_dir: str | None = None  # None = runs/<date and time>
+    resume: str | None = None  # folder of a run that was stopped: go on from its last checkpoint
+    checkpoint_every_s: float = 60.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     except GanglineError as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("train.py: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"train.py: stopped{'; ' + str(stop) if str(stop) else ''}", file=sys.stderr)
         return 130
     return 0
 
@@ -136,15 +142,21 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     from gangline.agents import evaluate, report
     from gangline.agents.evaluate import GreedyPolicy
     from gangline.baselines import base
+    from gangline.envs.cluster_env import Batch
 
+    if config.resume is not None:
+        config = resumed(config, arguments)
     world = world_of(config)
     test_world = held_out(config, world)
     baselines = {name: base.build(name, **(options or {})) for name, options in config.scheduler.items()}
     algorithm, settings = _algorithm(config.agent)
-    folder = _new_folder(config)
-    (folder / "config.json").write_text(json.dumps(configs.to_mapping(config), indent=1), encoding="utf-8")
+    first = Batch(world, 1)  # finds fault with the settings before anything is written
+    Batch(test_world, 1)
+    folder = Path(config.resume) if config.resume is not None else _new_folder(config)
+    if config.resume is None:
+        _write_config(config, folder)
     console.print(f"run folder: {folder}")
-    _compile(world, baselines, console)
+    _compile(first, baselines, console)
 
     started = time.perf_counter()
     with _progress(console) as bar:
@@ -153,7 +165,12 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
         def tell(steps: int, score: float | None) -> None:
             bar.update(task, completed=steps, score="" if score is None else f"score {score:.3f}")
 
-        model = algorithm.train(world, seed=config.seed, report=tell, log_dir=folder, **settings)
+        keeper = algorithm.Keeper(folder, config.checkpoint_every_s, resume=config.resume is not None)
+        with _stops_at_the_next_update(keeper):
+            try:
+                model = algorithm.train(world, seed=config.seed, report=tell, log_dir=folder, keeper=keeper, **settings)
+            except algorithm.Stopped:
+                raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
     seconds = time.perf_counter() - started
     console.print(
         f"trained {model.num_timesteps:,} steps in {seconds:.0f} s: {model.num_timesteps / seconds:,.0f} steps/s"
@@ -199,13 +216,75 @@ def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             raise GanglineError(f'training needs {error.name}, expected pip install "gangline[train]"') from None
         raise GanglineError(f"agent {name!r} cannot be used ({error}), expected a module with train()") from None
     for key in settings:
-        if key not in known or key in ("world", "seed", "report", "log_dir"):
+        if key not in known or key in ("world", "seed", "report", "log_dir", "keeper"):
             raise unknown_name(f"setting of agent {name!r}", key, [k for k in known if k not in ("world", "report")])
     if not isinstance(settings.get("total_steps"), int) or settings["total_steps"] < 1:
         raise GanglineError(
             f"agent.total_steps is {settings.get('total_steps')!r}, expected a whole number of at least 1"
         )
     return module, settings
+
+
+def resumed(config: TrainConfig, arguments: list[str]) -> TrainConfig:
+    """The configuration of the run to go on with; another one given beside `resume` is refused by name.
+
+    Raises:
+        GanglineError: no such run, a finished one, or settings that differ from it.
+    """
+    folder = Path(str(config.resume))
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        raise GanglineError(f"resume={folder}: no config.json there, expected the folder of a run") from None
+    if (folder / "results.json").exists():
+        raise GanglineError(f"resume={folder}: the run has ended and holds results, expected one that was stopped")
+    if not (folder / "checkpoint.pt").exists():
+        raise GanglineError(f"resume={folder}: no checkpoint there, expected a run that was stopped while training")
+    free = ("resume", "run_dir", "checkpoint_every_s")
+    given = [key for key in (a.partition("=")[0] for a in arguments) if key not in free]
+    now, then = _flat(json.loads(json.dumps(configs.to_mapping(config)))), _flat(saved)
+    for key in (*now, *(k for k in then if k not in now)):
+        asked_for = any(key == g or key.startswith(f"{g}.") or g == "experiment" for g in given)
+        if asked_for and key not in free and now.get(key) != then.get(key):
+            raise GanglineError(
+                f"resume={folder}: {key} is {now.get(key)!r}, the run has {then.get(key)!r}; leave it out"
+            )
+    return replace(from_mapping(TrainConfig, saved), resume=str(folder), checkpoint_every_s=config.checkpoint_every_s)
+
+
+def _flat(values: dict[str, Any], where: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{where}{key}."))
+        else:
+            flat[f"{where}{key}"] = value
+    return flat
+
+
+@contextmanager
+def _stops_at_the_next_update(keeper: Any) -> Iterator[None]:
+    """Ctrl-C asks training to save a checkpoint and stop; a second one ends it at once."""
+
+    def ask(number: int, frame: Any) -> None:
+        if keeper.stop:
+            raise KeyboardInterrupt
+        keeper.stop = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _write_config(config: TrainConfig, folder: Path) -> None:
+    part = folder / "config.part"
+    part.write_text(json.dumps(configs.to_mapping(config), indent=1), encoding="utf-8")
+    part.replace(folder / "config.json")
 
 
 def _new_folder(config: TrainConfig) -> Path:
@@ -221,13 +300,10 @@ def _new_folder(config: TrainConfig) -> Path:
     return folder
 
 
-def _compile(world: WorldConfig, baselines: dict[str, Any], console: Console) -> None:
+def _compile(batch: Any, baselines: dict[str, Any], console: Console) -> None:
     """Compile the simulator and the baselines once, with a message: the first time takes a while."""
-    from gangline.envs.cluster_env import Batch
-
     started = time.perf_counter()
     with console.status("compiling the simulator (once after installation, then cached)"):
-        batch = Batch(world, 1)
         batch.reset_one(0, 0, {})
         batch.begin(0, 1)
         batch.step(0, 1)

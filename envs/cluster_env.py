@@ -31,6 +31,7 @@ from gangline.envs.core.types import (
     NONE,
     RESET_BOUNDARY,
     SCHEDULE_ROW,
+    SCRATCH,
     ErrorCode,
     SizeClass,
 )
@@ -405,6 +406,50 @@ class Batch:
         )
         if self.worlds["error"][lo:hi].any():
             self._raise(lo)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that can change, for `restore`: of each world what is in use, not the scratch."""
+        worlds = []
+        for w in self.worlds:
+            used = {"jobs": int(w["jobs_used"]), "pods": int(w["pods_used"]), "pod_sets": int(w["pod_sets_used"])}
+            worlds.append(
+                {
+                    name: w[name][: used[name]].copy() if name in used else np.copy(w[name])
+                    for name in self.worlds.dtype.names or ()
+                    if name not in SCRATCH
+                }
+            )
+        return {
+            "worlds": worlds,
+            "envs": self.envs.copy(),
+            "rows": self._own_rows.copy(),
+            "rows_per_env": self._rows_per_env,
+            "observations": self.observations.copy(),
+            "masks": self.masks.copy(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Return to a state of a batch of the same configuration and size.
+
+        Raises:
+            ValueError: it belongs to another.
+        """
+        if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
+            raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
+        for w, saved in zip(self.worlds, state["worlds"], strict=True):
+            for name, values in saved.items():
+                if values.shape != w[name].shape:
+                    w[name][: len(values)] = values
+                else:
+                    w[name] = values
+        self.envs[:] = state["envs"]
+        self._rows_per_env = state["rows_per_env"]
+        if self._rows_per_env:
+            self._own_rows = state["rows"].copy()
+            self._rows = self._own_rows.view()
+            self._rows.setflags(write=False)
+        self.observations[:] = state["observations"]
+        self.masks[:] = state["masks"]
 
     def world_of(self, i: int) -> World:
         """Environment i's state as a `World` that shares its record."""

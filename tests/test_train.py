@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_same_run_again_is_refused_not_overwritten(tmp_path, capsys):
         (["agent.total_step=5"], "did you mean 'total_steps'"),
         (["agent.total_steps=many"], "agent.total_steps is 'many', expected a whole number of at least 1"),
         (["env.reward.weights.neg_jtc=1"], "unknown reward term 'neg_jtc'"),
-        (["env.reward.weights.neg_idle=.nan"], "NaN"),
+        (["env.reward.weights.neg_idle=nan"], "NaN"),
         (["env.rules.half_life_h=0"], "rules.half_life_h is 0.0, expected a positive time, or null for none"),
         (["env.tenants.weights.nobody=3"], "'nobody'; known:"),
         (["env.cluster.nodes=[]"], "cluster.nodes is empty"),
@@ -113,9 +114,53 @@ def test_the_real_philly_trace_trains_and_is_compared_on_held_out_weeks(tmp_path
         "env=philly64",
         "workload=philly",
         f"workload.path={DATA / 'philly.csv.gz'}",
+        "env.episode.horizon_h=120",
         "evaluation.traces=1",
     ]
     assert main([*arguments, f"run_dir={tmp_path}"]) == 0
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["world"]["workload"]["window"] == "test"
     assert all(abs(r["load"] - 0.9) <= 0.01 for r in results["runs"])
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_policy_as_an_unbroken_one(tmp_path):
+    arguments = [*TINY, "agent.total_steps=4096", "checkpoint_every_s=0"]
+    assert main([*arguments, f"run_dir={tmp_path / 'whole'}"]) == 0
+    script = [sys.executable, str(Path(__file__).resolve().parents[1] / "train.py")]
+    folder = tmp_path / "broken"
+    begin = [*arguments, f"run_dir={folder}"]
+    kills = 0
+    while not (folder / "results.json").exists():
+        resumes = (folder / "checkpoint.pt").exists()
+        command = [*script, f"resume={folder}", "checkpoint_every_s=0"] if resumes else [*script, *begin]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            before = _stamp(folder / "checkpoint.pt")
+            while process.poll() is None and (_stamp(folder / "checkpoint.pt") == before or kills >= 3):
+                time.sleep(0.02)
+            if process.poll() is None:
+                process.kill()
+                kills += 1
+            elif process.returncode != 0:
+                pytest.fail(process.stderr.read().decode())
+    assert kills >= 3
+    whole, broken = (json.loads((tmp_path / f"{n}/results.json").read_text()) for n in ("whole", "broken"))
+    assert broken["runs"] == whole["runs"]
+
+
+def _stamp(path):
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def test_resuming_with_other_settings_or_from_nothing_is_refused_by_name(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main([*TINY, "agent.total_steps=512", "checkpoint_every_s=0", f"run_dir={folder}"]) == 0
+    assert main([f"resume={folder}"]) == 2
+    assert "the run has ended" in capsys.readouterr().err
+    (folder / "results.json").unlink()
+    assert main([f"resume={folder}", *TINY, "agent.hidden=64"]) == 2
+    assert "agent.hidden is 64, the run has 32; leave it out" in capsys.readouterr().err
+    assert main([f"resume={tmp_path / 'nowhere'}"]) == 2
+    assert "no config.json there" in capsys.readouterr().err
+    (folder / "checkpoint.pt").write_bytes(b"half a file")
+    assert main([f"resume={folder}"]) == 2
+    assert "damaged" in capsys.readouterr().err

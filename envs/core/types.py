@@ -820,6 +820,17 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
     )
 
 
+SCRATCH = (  # fields of a world that hold nothing between two changes
+    "touched",
+    "before",
+    "pod_sets_before",
+    "journal",
+    "lifted",
+    "fit",
+    "domain_fit",
+    "scratch",
+    "probe",
+)
 RESET_BOUNDARY = "heap"  # the first field of a world that need not be cleared
 
 AGAIN = -1  # `next` of a decision: ask once more at this instant
