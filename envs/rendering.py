@@ -142,9 +142,10 @@ def figure(world: World, history: History) -> Any:
 
 def rgb_array(world: World, history: History) -> np.ndarray:
     """(height, width, 3) uint8: the figure as pixels."""
+    drawing = figure(world, history)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    canvas = FigureCanvasAgg(figure(world, history))
+    canvas = FigureCanvasAgg(drawing)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 

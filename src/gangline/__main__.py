@@ -88,7 +88,7 @@ def _draw_picture(options: argparse.Namespace) -> None:
     from matplotlib import image
 
     try:
-        image.imsave(options.out, pixels)
+        image.imsave(options.out, np.asarray(pixels))
     except OSError as error:
         raise GanglineError(f"picture {options.out}: {error.strerror}, expected a file that can be written") from None
     print(f"{options.out}: {info['time_s'] / 3600:.1f} h of {options.world}, seed {options.seed}")
