@@ -266,7 +266,8 @@ def reset_worlds(bytes_of_worlds: Any, template: Any, lo: int, hi: int) -> None:
         template: (prefix,) uint8.
     """
     for i in range(lo, hi):
-        bytes_of_worlds[i, : len(template)] = template
+        for k in range(len(template)):
+            bytes_of_worlds[i, k] = template[k]
 
 
 @kernel

@@ -1,0 +1,146 @@
+"""How numba works through the simulator: each helper once, each kernel's machine code once.
+
+By itself numba optimises and emits machine code for every function, with all that it calls linked in: in a deep call
+tree the same code is worked through once per level. Only kernels need machine code, so helpers stay unoptimised LLVM
+modules here until a kernel links them. That makes the first compile three times shorter.
+
+This reaches into numba's internals (0.61 to 0.68 have them alike). Where they have changed, `HELPER_OPTIONS` is empty
+and everything works as before, slower.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba import types as nbt
+from numba.core.compiler import Compiler
+from numba.core.typed_passes import NativeLowering
+
+# what these rewrite does not occur in a helper: context managers, closures, array expressions, object mode
+_NEEDLESS_PASSES = (
+    "WithLifting",
+    "RewriteDynamicRaises",
+    "MakeFunctionToJitFunction",
+    "FindLiterallyCalls",
+    "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass",
+    "InlineOverloads",
+    "NopythonRewrites",
+    "AnnotateTypes",
+    "DumpParforDiagnostics",
+)
+
+_state = {"depth": 0, "has_announced": False}
+
+
+class KernelCompiler(Compiler):  # type: ignore[misc]
+    """Compiles a kernel: says so once per process, since it may take a while."""
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile with the message and without the garbage collector."""
+        with _compiling():
+            return super().compile_extra(func)
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Announce the first compile, and pause the garbage collector: the compiler makes a million small objects."""
+    if not _state["has_announced"]:
+        _state["has_announced"] = True
+        print("gangline: compiling (once after installation or a change, then cached) ...", file=sys.stderr, flush=True)
+    was_collecting = gc.isenabled()
+    _state["depth"] += 1
+    gc.disable()
+    try:
+        yield
+    finally:
+        _state["depth"] -= 1
+        if was_collecting:
+            gc.enable()
+
+
+def _remember_names_of_records() -> None:
+    """Write out the type of a record once: numba does it thousands of times, and a world's takes 100 kB."""
+    write = nbt.Record.__repr__
+
+    def remembered(self: Any) -> str:
+        text: str | None = self.__dict__.get("_gangline_repr")
+        if text is None:
+            text = self.__dict__["_gangline_repr"] = write(self)
+        return text
+
+    nbt.Record.__repr__ = remembered
+
+
+def _helper_options() -> dict[str, Any]:
+    """Options of `numba.njit` that leave a helper's machine code out."""
+    try:
+        from numba import _dynfunc
+        from numba.core.codegen import JITCodeLibrary
+        from numba.core.compiler_machinery import register_pass
+    except ImportError:
+        return {}
+    parts = ("_linking_libraries", "_get_module_for_linking", "_finalize_dynamic_globals", "_raise_if_finalized")
+    library = JITCodeLibrary.__init__.__code__.co_names + tuple(dir(JITCodeLibrary))
+    if not all(part in library for part in parts) or not hasattr(_dynfunc, "make_function"):
+        return {}
+
+    class Unoptimised(JITCodeLibrary):  # type: ignore[misc]
+        """Code that waits to be linked into a kernel."""
+
+        def finalize(self) -> None:
+            """Link what it calls, and neither optimise nor emit anything."""
+            self._raise_if_finalized()
+            for linked in dict.fromkeys(self._linking_libraries):
+                self._reload_init.update(linked._reload_init)
+                self._final_module.link_in(linked._get_module_for_linking(), preserve=True)
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+    @register_pass(mutates_CFG=True, analysis_only=False)
+    class HelperLowering(NativeLowering):  # type: ignore[misc]
+        """Lowers to an LLVM module and stops there."""
+
+        _name = "gangline_helper_lowering"
+
+        def run_pass(self, state: Any) -> bool:
+            """Lower one function."""
+            state.library = Unoptimised(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.flags = state.flags.copy()
+            state.flags.no_compile = True
+            super().run_pass(state)
+            state.flags.no_compile = False
+            state.library.finalize()
+            done = state.cr
+            # numba knows an overload by its entry point: this one is never called, its address is zero
+            name = done.fndesc.qualname.split(".")[-1]
+            entry = _dynfunc.make_function(done.fndesc.lookup_module(), name, "helper", 0, done.env, (state.library,))
+            state.targetctx.insert_user_function(entry, done.fndesc, [state.library])
+            state["cr"] = done._replace(cfunc=entry)
+            return True
+
+    class HelperCompiler(Compiler):  # type: ignore[misc]
+        """The usual passes, with the last one replaced."""
+
+        def define_pipelines(self) -> Any:
+            """Numba's own passes, without the needless ones."""
+            pipelines = super().define_pipelines()
+            for pipeline in pipelines:
+                pipeline.passes = [
+                    (HelperLowering if which is NativeLowering else which, why)
+                    for which, why in pipeline.passes
+                    if which.__name__ not in _NEEDLESS_PASSES
+                ]
+                pipeline._finalized = False
+                pipeline.finalize()
+            return pipelines
+
+    return {"pipeline_class": HelperCompiler}
+
+
+_remember_names_of_records()
+HELPER_OPTIONS = _helper_options()
