@@ -169,6 +169,8 @@ class KueueConfig:
 
     Attributes:
         default_cluster_queue: for the queues of the world that `cluster_queues` does not name.
+        excluded_resources: not managed by Kueue (`resources.excludeResourcePrefixes`); None = those for which no queue
+            of the world has quota.
         workloads: by the name of the job.
         gates: feature gates that differ from `GATES`.
     """
@@ -180,5 +182,6 @@ class KueueConfig:
     admission_fair_sharing: AdmissionFairSharing | None = None
     wait_for_pods_ready: WaitForPodsReady | None = None
     topologies: Sequence[Topology] = ()
+    excluded_resources: Sequence[str] | None = ()
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     gates: Mapping[str, bool] = field(default_factory=dict)
