@@ -238,9 +238,7 @@ def _fit_of_cell(w: Any, k: Any, entry: Any, ps: int, flavor: int, r: int) -> in
     level, may_reclaim = borrowing_level(w, k, q, cell, amount)
     if amount <= max(0, available(w, q, cell)):
         return Fit.FIT * LEVELS + level
-    preempts_borrowing = queue.borrow_within_cohort or (
-        k.fair_sharing and queue.reclaim_within_cohort != Policy.NEVER
-    )
+    preempts_borrowing = queue.borrow_within_cohort or (k.fair_sharing and queue.reclaim_within_cohort != Policy.NEVER)
     if w.queues[q].nominal[cell] >= amount or may_reclaim or preempts_borrowing:
         return _simulate_preemption(w, k, entry, cell, amount)
     return Fit.NO_FIT * LEVELS + level

@@ -257,6 +257,7 @@ def requeue_tree(w: Any, k: Any, root: int) -> None:
                 group.active = _meld(k, group.active, at)
             g = group.next
 
+
 @helper
 def wake_backoffs(w: Any, k: Any) -> None:
     """Workloads whose requeue backoff has passed are active again."""

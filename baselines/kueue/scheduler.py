@@ -12,7 +12,7 @@ from gangline.baselines.kueue.snapshot import close_books, open_books
 from gangline.baselines.kueue.state import NAMED, kueue_dtype
 from gangline.baselines.kueue.watch import look
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import AGAIN, NEVER, NONE, SIZE_CLASSES
+from gangline.envs.core.types import AGAIN, SIZE_CLASSES
 
 SMALL, MEDIUM, LARGE = (kueue_dtype(size) for size in SIZE_CLASSES)
 SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.itemsize

@@ -200,7 +200,9 @@ def _fill_topologies(k: np.void, names: Names, topologies: Sequence[Topology]) -
     levels: dict[str, list[str]] = {}
     for topology in topologies:
         if len(topology.levels) > MAX_LEVELS:
-            raise GanglineError(f"topology of {topology.flavor!r} has {len(topology.levels)} levels, at most {MAX_LEVELS}")
+            raise GanglineError(
+                f"topology of {topology.flavor!r} has {len(topology.levels)} levels, at most {MAX_LEVELS}"
+            )
         t = names.find("topologies", topology.topology) if topology.topology in names.topologies else NONE
         k["topology_of"][names.find("flavors", topology.flavor)] = t
         if t != NONE:

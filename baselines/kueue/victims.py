@@ -15,6 +15,7 @@ from gangline.baselines.kueue.tas import topology_fits
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import NONE
 
+
 @helper
 def _satisfies(w: Any, k: Any, policy: int, candidate: int, preemptor: int) -> bool:
     """Whether a preemption policy allows a victim. Source: SatisfiesPreemptionPolicy."""
