@@ -79,9 +79,7 @@ def pop_heads(w: Any, k: Any) -> bool:
 def nominate(w: Any, k: Any, entry: Any) -> None:
     """Find flavors and victims for a head, on the tree as it is. Source: getInitialAssignments."""
     _forget_outdated_scan(w, k, entry)
-    if not _try_assignment(w, k, entry, 0, False):
-        if k.partial_admission and most_reduction(w, entry.slot) > 0:
-            _reduce(w, k, entry)
+    _find_assignment(w, k, entry, False)
     _keep_scan(w, k, entry)
     ps = w.jobs[entry.slot].first_pod_set
     while ps != NONE:
@@ -114,6 +112,14 @@ def _keep_scan(w: Any, k: Any, entry: Any) -> None:
 
 
 @helper
+def _find_assignment(w: Any, k: Any, entry: Any, is_restricted: bool) -> None:
+    """The full workload, or, where that does not do, the largest part of it that does."""
+    is_accepted = _try_assignment(w, k, entry, 0, is_restricted)
+    if not is_accepted and k.partial_admission and most_reduction(w, entry.slot) > 0:
+        _reduce(w, k, entry, is_restricted)
+
+
+@helper
 def _try_assignment(w: Any, k: Any, entry: Any, search_index: int, is_restricted: bool) -> bool:
     """Assign flavors, topology and victims at some counts; True if it fits, or somebody can be preempted for it."""
     entry.num_targets = 0
@@ -127,7 +133,7 @@ def _try_assignment(w: Any, k: Any, entry: Any, search_index: int, is_restricted
 
 
 @helper
-def _reduce(w: Any, k: Any, entry: Any) -> None:
+def _reduce(w: Any, k: Any, entry: Any, is_restricted: bool) -> None:
     """Partial admission: the smallest reduction that is accepted, by bisection. Source: PodSetReducer."""
     low = 0
     high = most_reduction(w, entry.slot) + 1
@@ -135,13 +141,13 @@ def _reduce(w: Any, k: Any, entry: Any) -> None:
     while low < high:
         middle = (low + high) // 2
         k.num_targets = entry.first_target
-        if _try_assignment(w, k, entry, middle, False):
+        if _try_assignment(w, k, entry, middle, is_restricted):
             last_good = middle
             high = middle
         else:
             low = middle + 1
     k.num_targets = entry.first_target
-    _try_assignment(w, k, entry, max(last_good, 0) if last_good == low else 0, False)
+    _try_assignment(w, k, entry, max(last_good, 0) if last_good == low else 0, is_restricted)
 
 
 @helper
@@ -193,7 +199,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
         _recompute_without_victims(w, k, entry)
     elif entry.mode == Mode.FIT and k.recomputes_topology and not topology_fits(w, k, entry):
         forget_scan(w, k, entry.slot)
-        _try_assignment(w, k, entry, 0, True)
+        _find_assignment(w, k, entry, True)
         _keep_scan(w, k, entry)
     if entry.mode == Mode.NO_FIT:
         entry.reason = Requeue.NO_FIT
@@ -252,29 +258,23 @@ def _move_taken(w: Any, k: Any, entry: Any, sign: int) -> None:
 def _recompute_without_victims(w: Any, k: Any, entry: Any) -> None:
     """Nominate an entry again as if the victims of earlier ones were gone, in the flavors it had.
 
-    If it fits then, it waits for that; if it finds victims of its own, it takes those; else it keeps what it had.
+    If it fits then, it waits for that; if it finds victims of its own, it takes those; else it has none.
     """
-    mode = entry.mode
-    first = entry.first_target
-    count = entry.num_targets
     forget_scan(w, k, entry.slot)
     _move_taken(w, k, entry, -1)
-    _try_assignment(w, k, entry, 0, True)
+    _find_assignment(w, k, entry, True)
     _move_taken(w, k, entry, 1)
     _keep_scan(w, k, entry)
     if entry.mode == Mode.FIT:
         entry.mode = Mode.DEFERRED_FIT
-    elif entry.mode != Mode.PREEMPT or entry.num_targets == 0:
-        entry.mode = mode
-        entry.first_target = first
-        entry.num_targets = count
+    elif entry.num_targets == 0:
+        k.queues[entry.queue].skipped_preemptions += 1
 
 
 @helper
 def _hold_capacity(w: Any, k: Any, entry: Any) -> None:
     """Keep what a workload that cannot preempt would take, so that nobody of another queue gets it in this cycle."""
     q = entry.queue
-    queue = w.queues[q]
     for cell in range(w.num_cells):
         k.rest[cell] = reserved_amount(w, q, cell, entry.usage[cell], entry.borrowing)
     move_entry(w, q, k.rest, 1)

@@ -173,7 +173,9 @@ def _fill_queue(record: np.void, queue: ClusterQueue, world: World, q: int, conf
     groups = queue.resource_groups
     for g, group in enumerate(_groups_of_quotas(world, q) if groups is None else groups):
         for resource in group.resources:
-            record["group_of"][world.names.find("resources", resource)] = g
+            r = world.names.find("resources", resource)
+            if record["group_of"][r] == NONE:
+                record["group_of"][r] = g
         for i, flavor in enumerate(group.flavors):
             record["flavors"][g][i] = world.names.find("flavors", flavor)
         record["num_flavors"][g] = len(group.flavors)
