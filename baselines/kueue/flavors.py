@@ -39,6 +39,7 @@ def assign_flavors(w: Any, k: Any, entry: Any, search_index: int, is_restricted:
     while ps != NONE:
         note = k.pod_sets[ps]
         note.count = reduced_count(w, slot, ps, search_index)
+        note.has_reason = False
         note.topology_fails = False
         for r in range(w.params.num_resources):
             note.flavor[r] = NONE
@@ -104,6 +105,7 @@ def _follow_group(w: Any, k: Any, slot: int, ps: int) -> bool:
     other = w.jobs[slot].first_pod_set
     while other != ps:
         if pod_set_group(k, other) == pod_set_group(k, ps):
+            note.has_reason = k.pod_sets[other].has_reason
             for r in range(w.params.num_resources):
                 if (w.pod_sets[ps].asked >> r) & 1:
                     note.flavor[r] = k.pod_sets[other].flavor[r]
@@ -187,6 +189,8 @@ def _scan_flavors(w: Any, k: Any, entry: Any, ps: int, group: int, resource: int
             break
     if best // LEVELS == Fit.NO_FIT:
         return False
+    if best // LEVELS != Fit.FIT:
+        note.has_reason = True
     for r in range(w.params.num_resources):
         if queue.group_of[r] == group and _is_requested(w, k, entry.queue, ps, r):
             note.trying[r] = LAST_TRIED if last == queue.num_flavors[group] - 1 else last
@@ -272,14 +276,18 @@ def _simulate_preemption(w: Any, k: Any, entry: Any, cell: int, amount: int) -> 
 
 @helper
 def _add_to_assignment(w: Any, k: Any, entry: Any, ps: int) -> None:
-    """Add a pod set whose flavors are chosen to the usage and the mode of the whole."""
+    """Add a pod set whose flavors are chosen to the usage and the mode of the whole.
+
+    With PreemptionOverBorrowing the worse of two resources can be the one that fits by borrowing: then the whole counts
+    as Fit although the other needs preemption, and will be found not to fit when it is processed. Kueue does so.
+    """
     note = k.pod_sets[ps]
     for r in range(w.params.num_resources):
         if note.flavor[r] == NONE:
             continue
         entry.has_assignment = True
         entry.borrowing = max(entry.borrowing, note.level[r])
-        if note.mode[r] != Fit.FIT:
+        if note.mode[r] != Fit.FIT and note.has_reason:
             entry.mode = Mode.PREEMPT
         cell = w.cell_of[note.flavor[r], r]
         if cell != NONE:

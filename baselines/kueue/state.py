@@ -218,6 +218,7 @@ POD_SET = np.dtype(
         ("trying", np.int8, (MAX_RESOURCES,)),  # record of the scan that runs
         ("first_domain", np.int32),  # topology assignment: into `domains`
         ("num_domains", np.int32),
+        ("has_reason", np.bool_),  # not to be Fit: a scan ended with less
         ("topology_fails", np.bool_),
     ],
     align=True,
