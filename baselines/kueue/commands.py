@@ -54,6 +54,7 @@ def write_admission(w: Any, k: Any, entry: Any, out: Any) -> bool:
         while ps != NONE:
             command = out.commands[_new_command(out, Op.ADMIT, slot)]
             command.pod_set = w.pod_sets[ps].index
+            command.beyond_quota = k.num_preempting > 0  # the fit test counts the quota of victims as free
             command.pods = k.pod_sets[ps].count
             for r in range(w.params.num_resources):
                 command.flavor[r] = k.pod_sets[ps].flavor[r]

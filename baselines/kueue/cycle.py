@@ -30,6 +30,7 @@ def run_cycle(w: Any, k: Any, out: Any) -> bool:
     k.cycle += 1
     k.num_targets = 0
     k.num_domains = 0
+    k.num_preempting = 0
     save_usage(w, k)
     for i in range(k.num_entries):
         nominate(w, k, k.entries[i])
@@ -230,6 +231,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
     if entry.mode == Mode.PREEMPT:
         entry.reason = Requeue.PENDING_PREEMPTION
         entry.is_preempting = True
+        k.num_preempting += 1
         forget_scan(w, k, entry.slot)
     else:
         entry.is_admitted = True

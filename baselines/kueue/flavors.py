@@ -169,7 +169,7 @@ def _scan_flavors(w: Any, k: Any, entry: Any, ps: int, group: int, resource: int
             continue
         found = Fit.FIT * LEVELS
         for r in range(w.params.num_resources):
-            if queue.group_of[r] != group or not _is_requested(w, k, entry.queue, ps, r):
+            if not (queue.covers[group] >> r) & 1 or not _is_requested(w, k, entry.queue, ps, r):
                 continue
             one = _fit_of_cell(w, k, entry, ps, flavor, r)
             k.tried_fit[r] = one
@@ -181,7 +181,7 @@ def _scan_flavors(w: Any, k: Any, entry: Any, ps: int, group: int, resource: int
         if stops or is_preferred(found, best, queue.prefers_preemption):
             best = found
             for r in range(w.params.num_resources):
-                if queue.group_of[r] == group and _is_requested(w, k, entry.queue, ps, r):
+                if (queue.covers[group] >> r) & 1 and _is_requested(w, k, entry.queue, ps, r):
                     note.flavor[r] = flavor
                     note.mode[r] = k.tried_fit[r] // LEVELS
                     note.level[r] = k.tried_fit[r] % LEVELS
@@ -192,7 +192,7 @@ def _scan_flavors(w: Any, k: Any, entry: Any, ps: int, group: int, resource: int
     if best // LEVELS != Fit.FIT:
         note.has_reason = True
     for r in range(w.params.num_resources):
-        if queue.group_of[r] == group and _is_requested(w, k, entry.queue, ps, r):
+        if (queue.covers[group] >> r) & 1 and _is_requested(w, k, entry.queue, ps, r):
             note.trying[r] = LAST_TRIED if last == queue.num_flavors[group] - 1 else last
     return True
 

@@ -174,6 +174,7 @@ def _fill_queue(record: np.void, queue: ClusterQueue, world: World, q: int, conf
     for g, group in enumerate(_groups_of_quotas(world, q) if groups is None else groups):
         for resource in group.resources:
             r = world.names.find("resources", resource)
+            record["covers"][g] |= 1 << r
             if record["group_of"][r] == NONE:
                 record["group_of"][r] = g
         for i, flavor in enumerate(group.flavors):

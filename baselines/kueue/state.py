@@ -137,6 +137,7 @@ CLUSTER_QUEUE = np.dtype(  # of a ClusterQueue or, first block, of a cohort
         ("prefers_preemption", np.bool_),
         ("is_usage_based", np.bool_),  # admission fair sharing
         ("group_of", np.int8, (MAX_RESOURCES,)),  # resource group of a resource; NONE = not covered
+        ("covers", np.int64, (MAX_RESOURCES,)),  # mask of the resources of each group
         ("flavors", np.int8, (MAX_RESOURCES, MAX_FLAVORS)),  # of each group, best first, NONE-terminated
         ("num_flavors", np.int8, (MAX_RESOURCES,)),
         # state
@@ -348,6 +349,7 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
             ("groups_used", np.int32),
             ("num_entries", np.int32),
             ("num_targets", np.int32),
+            ("num_preempting", np.int32),  # entries of the running cycle that preempt
             ("num_candidates", np.int32),
             ("num_domains", np.int32),
             ("wanted", np.int64, (MAX_QUOTA_CELLS,)),  # of the search for victims that runs
