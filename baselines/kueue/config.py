@@ -157,7 +157,7 @@ class Workload:
 
     local_queue: str | None = None
     pod_sets: Sequence[TopologyRequest | None] = ()  # by pod set; missing = None
-    pod_set_names: Sequence[str] = ()
+    states_min_count: Sequence[bool] = ()  # by pod set: equivalence hashing tells a minCount equal to count from none
     evicted_ms: int | None = None  # the Evicted condition is set, since then
     evicted_by_pods_ready: bool = False
     preempted_reason: str | None = None  # of the last preemption

@@ -199,6 +199,7 @@ def join_group(w: Any, k: Any, slot: int) -> bool:
             and group.priority == job.priority
             and group.local_queue == local_queue
             and group.request == note.request
+            and group.min_counts == note.min_counts
         ):
             note.group = g
             return True
@@ -223,6 +224,7 @@ def join_group(w: Any, k: Any, slot: int) -> bool:
     group.priority = job.priority
     group.local_queue = local_queue
     group.request = note.request
+    group.min_counts = note.min_counts
     note.group = empty
     return True
 

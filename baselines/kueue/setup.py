@@ -260,6 +260,7 @@ def _fill_named(
             if workload.evicted_by_pods_ready and k["orders_by_eviction"]:
                 record["has_timestamp"] = True
                 record["timestamp_ms"] = workload.evicted_ms
+        record["min_counts"] = sum(1 << i for i, states in enumerate(workload.states_min_count) if states)
         if any(request is not None for request in workload.pod_sets):
             wishes = tuple(workload.pod_sets)
             at = _place_in(known, wishes)

@@ -162,6 +162,7 @@ GROUP = np.dtype(  # pending workloads of one ClusterQueue with the same shape: 
         ("priority", np.int64),
         ("local_queue", np.int32),
         ("request", np.int32),  # topology requests
+        ("min_counts", np.int64),
         ("next", np.int32),
         ("active", np.int32),  # root of the heap
         ("inadmissible", np.int32),
@@ -179,6 +180,7 @@ WORKLOAD = np.dtype(
         ("bucket", np.int8),
         ("local_queue", np.int32),
         ("request", np.int32),  # of its first pod set, into the request table; NONE
+        ("min_counts", np.int64),  # mask of the pod sets that state a minimum count
         ("timestamp_ms", np.int64),  # queue-order timestamp
         ("child", np.int32),  # heap
         ("next", np.int32),  # heap, or list of reserved workloads
@@ -278,6 +280,7 @@ NAMED = np.dtype(  # what the configuration says of a job of the trace, by row
         ("local_queue", np.int32),
         ("first_request", np.int32),
         ("num_requests", np.int32),
+        ("min_counts", np.int64),
         ("evicted_ms", np.int64),
         ("is_evicted", np.bool_),
         ("timestamp_ms", np.int64),

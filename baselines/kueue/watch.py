@@ -155,6 +155,7 @@ def _come(w: Any, k: Any, slot: int, named: Any) -> None:
     note.bucket = Bucket.NOWHERE
     note.local_queue = NONE
     note.request = NONE
+    note.min_counts = 0
     note.timestamp_ms = job.submit_ms
     note.uid_rank = job.uid_rank
     note.child = NONE
@@ -177,6 +178,7 @@ def _come(w: Any, k: Any, slot: int, named: Any) -> None:
         wish = named[job.row]
         note.local_queue = wish.local_queue
         note.request = wish.first_request
+        note.min_counts = wish.min_counts
         num_requests = wish.num_requests
         note.is_evicted = wish.is_evicted
         note.evict_ms = wish.evicted_ms

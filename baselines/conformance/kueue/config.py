@@ -100,6 +100,7 @@ def _workload(workload: Mapping[str, Any]) -> Workload:
     return Workload(
         local_queue=workload.get("local_queue"),
         pod_sets=[_topology_request(p.get("topology_request")) for p in workload.get("pod_sets", [])],
+        states_min_count=["min_count" in p for p in workload.get("pod_sets", [])],
         evicted_ms=None if evicted is None else evicted["at"],
         evicted_by_pods_ready=evicted is not None and evicted["reason"] == "PodsReadyTimeout",
     )

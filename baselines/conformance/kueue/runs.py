@@ -342,7 +342,8 @@ def _partial_admission(case: Case) -> Outcome:
     run.look()
     run.ask(Question.NOMINATION)
     facts = Facts()
-    found = int(run.k["entries"][0]["mode"]) == Mode.FIT
+    can_be_reduced = any(p["count"] > p.get("min_count", p["count"]) for p in pod_sets)  # else there is no search
+    found = can_be_reduced and int(run.k["entries"][0]["mode"]) == Mode.FIT
     job = run.world.record["jobs"][run.slots()["workload"]]
     total = 0
     at = int(job["first_pod_set"])
