@@ -138,12 +138,13 @@ def _fits_with_preemptor(w: Any, k: Any, entry: Any) -> bool:
 def _first_pass(w: Any, k: Any, entry: Any, cells: int) -> bool:
     """Victims by the first strategy, until the preemptor fits. Those that fail it are kept for the second pass."""
     own = entry.queue
+    takes_back = k.preempts_within_nominal and is_within_nominal(w, own, cells)  # whoever else is removed
     while True:
         q = _next_queue(w, k, own)
         if q == NONE:
             return False
         is_own = q == own
-        if is_own or (k.preempts_within_nominal and is_within_nominal(w, own, cells)):
+        if is_own or takes_back:
             c = _pop_candidate(k, q)
             reason = Reason.IN_CLUSTER_QUEUE if is_own else Reason.IN_COHORT_RECLAMATION
             if not add_target(w, k, k.candidates[c].slot, reason):
