@@ -15,7 +15,13 @@ from gangline.baselines.kueue.preemption import find_targets
 from gangline.baselines.kueue.queues import forget_scan, head_of, requeue_head, take_out
 from gangline.baselines.kueue.snapshot import fits, move_entry, move_workload, restore_usage, save_usage
 from gangline.baselines.kueue.state import Bucket, Mode, Policy, Reason, Requeue
-from gangline.baselines.kueue.tas import assign_topology, topology_fits
+from gangline.baselines.kueue.tas import (
+    assign_topology,
+    assignment_fits,
+    measure_leaves,
+    place_workload,
+    take_assignment,
+)
 from gangline.baselines.kueue.victims import want_usage
 from gangline.baselines.kueue.watch import reserve
 from gangline.envs.core.compiled import helper
@@ -29,9 +35,10 @@ def run_cycle(w: Any, k: Any, out: Any) -> bool:
         return False
     k.cycle += 1
     k.num_targets = 0
-    k.num_domains = 0
+    k.num_placed = 0
     k.num_preempting = 0
     save_usage(w, k)
+    measure_leaves(w, k)
     for i in range(k.num_entries):
         nominate(w, k, k.entries[i])
     while True:
@@ -115,6 +122,7 @@ def _keep_scan(w: Any, k: Any, entry: Any) -> None:
 @helper
 def _find_assignment(w: Any, k: Any, entry: Any, is_restricted: bool) -> None:
     """The full workload, or, where that does not do, the largest part of it that does."""
+    entry.first_placed = k.num_placed
     is_accepted = _try_assignment(w, k, entry, 0, is_restricted)
     if not is_accepted and k.partial_admission and most_reduction(w, entry.slot) > 0:
         _reduce(w, k, entry, is_restricted)
@@ -130,7 +138,19 @@ def _try_assignment(w: Any, k: Any, entry: Any, search_index: int, is_restricted
     if entry.mode == Mode.PREEMPT:
         want_usage(w, k, entry)
         entry.num_targets = find_targets(w, k, entry, entry.preempt_cells)
+        if entry.has_topology:
+            _place_after_preemption(w, k, entry)
     return entry.mode == Mode.FIT or entry.num_targets > 0
+
+
+@helper
+def _place_after_preemption(w: Any, k: Any, entry: Any) -> None:
+    """The domains of an entry once its victims are gone; on an empty cluster if it has none. updateAssignmentForTAS."""
+    for i in range(entry.first_target, entry.first_target + entry.num_targets):
+        move_workload(w, k, k.targets[i].slot, -1)
+    place_workload(w, k, entry, entry.num_targets == 0)
+    for i in range(entry.first_target, entry.first_target + entry.num_targets):
+        move_workload(w, k, k.targets[i].slot, 1)
 
 
 @helper
@@ -198,7 +218,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
     """Decide on one entry, on the tree that earlier ones have left."""
     if entry.mode == Mode.PREEMPT and entry.num_targets > 0 and k.recomputes_on_overlap and _overlaps(k, entry):
         _recompute_without_victims(w, k, entry)
-    elif entry.mode == Mode.FIT and k.recomputes_topology and not topology_fits(w, k, entry):
+    elif entry.mode == Mode.FIT and k.recomputes_topology and not assignment_fits(w, k, entry):
         forget_scan(w, k, entry.slot)
         _find_assignment(w, k, entry, True)
         _keep_scan(w, k, entry)
@@ -214,6 +234,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
         entry.reason = Requeue.PENDING_PREEMPTION
         forget_scan(w, k, entry.slot)
         move_entry(w, entry.queue, entry.usage, 1)
+        take_assignment(w, k, entry)
         return
     if _overlaps(k, entry) or not _fits_without_victims(w, k, entry):
         entry.reason = Requeue.FAILED_AFTER_NOMINATION
@@ -228,6 +249,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
     for i in range(entry.first_target, entry.first_target + entry.num_targets):
         k.workloads[k.targets[i].slot].is_taken = True
     move_entry(w, entry.queue, entry.usage, 1)
+    take_assignment(w, k, entry)
     if entry.mode == Mode.PREEMPT:
         entry.reason = Requeue.PENDING_PREEMPTION
         entry.is_preempting = True
@@ -280,6 +302,7 @@ def _hold_capacity(w: Any, k: Any, entry: Any) -> None:
     for cell in range(w.num_cells):
         k.rest[cell] = reserved_amount(w, q, cell, entry.usage[cell], entry.borrowing)
     move_entry(w, q, k.rest, 1)
+    take_assignment(w, k, entry)
 
 
 @helper
@@ -300,7 +323,7 @@ def _fits_without_victims(w: Any, k: Any, entry: Any) -> bool:
     for i in range(entry.first_target, entry.first_target + entry.num_targets):
         if not k.workloads[k.targets[i].slot].is_taken:
             move_workload(w, k, k.targets[i].slot, -1)
-    it_fits = fits(w, entry.queue, entry.usage, entry.cells, True) and topology_fits(w, k, entry)
+    it_fits = fits(w, entry.queue, entry.usage, entry.cells, True) and assignment_fits(w, k, entry)
     for i in range(entry.first_target, entry.first_target + entry.num_targets):
         if not k.workloads[k.targets[i].slot].is_taken:
             move_workload(w, k, k.targets[i].slot, 1)

@@ -40,6 +40,7 @@ def assign_flavors(w: Any, k: Any, entry: Any, search_index: int, is_restricted:
         note = k.pod_sets[ps]
         note.count = reduced_count(w, slot, ps, search_index)
         note.has_reason = False
+        note.num_domains = 0
         note.topology_fails = False
         for r in range(w.params.num_resources):
             note.flavor[r] = NONE
@@ -260,6 +261,7 @@ def _simulate_preemption(w: Any, k: Any, entry: Any, cell: int, amount: int) -> 
         k.wanted[other] = 0
     k.wanted[cell] = amount
     k.wanted_cells = 1 << cell
+    k.wants_topology = False
     first = k.num_targets
     count = find_targets(w, k, entry, 1 << cell)
     fit = Fit.NO_CANDIDATES

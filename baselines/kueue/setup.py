@@ -12,7 +12,6 @@ from gangline.baselines.kueue.config import (
     ClusterQueue,
     KueueConfig,
     ResourceGroup,
-    Topology,
     TopologyRequest,
 )
 from gangline.baselines.kueue.state import (
@@ -26,7 +25,7 @@ from gangline.baselines.kueue.state import (
     Strategy,
     kueue_dtype,
 )
-from gangline.envs.core.types import NEVER, NO_TIME, NONE
+from gangline.envs.core.types import NO_TIME, NONE
 from gangline.envs.errors import GanglineError, unknown_name
 
 if TYPE_CHECKING:
@@ -60,6 +59,9 @@ FIELD_OF_GATE = {
 }
 
 
+UNKNOWN_LEVEL = 127  # a level that no topology has: no flavor serves the request
+
+
 def private_bytes(world: World, config: KueueConfig, rule: int, grace_ms: int, one_cycle: bool) -> np.ndarray:
     """(num_bytes,) uint8: the record of a size class, then one NAMED for each row of the trace if jobs are named.
 
@@ -79,7 +81,7 @@ def private_bytes(world: World, config: KueueConfig, rule: int, grace_ms: int, o
     for field in ("first_unplaced", "last_unplaced", "first_backoff", "num_oracle"):
         k[field] = NONE
     _fill_queues(k, world, config)
-    levels = _fill_topologies(k, world.names, config.topologies)
+    levels = _fill_topologies(k, world, config)
     _fill_admission_fair_sharing(k, world.names, config)
     if num_named:
         _fill_named(k, named, world, config, levels)
@@ -197,20 +199,31 @@ def _groups_of_quotas(world: World, q: int) -> Sequence[ResourceGroup]:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _fill_topologies(k: np.void, names: Names, topologies: Sequence[Topology]) -> dict[str, list[str]]:
-    """Topology of each flavor; returns the level names of all topologies, by topology."""
+def _fill_topologies(k: np.void, world: World, config: KueueConfig) -> list[str]:
+    """Topology of each flavor; returns the names of all levels: a request refers to their places in that list."""
+    names = world.names
     k["topology_of"] = NONE
-    levels: dict[str, list[str]] = {}
-    for topology in topologies:
+    levels = list(dict.fromkeys(level for topology in config.topologies for level in topology.levels))
+    if not k["knows_topology"]:
+        return levels
+    for topology in config.topologies:
         if len(topology.levels) > MAX_LEVELS:
+            count = len(topology.levels)
             raise GanglineError(
-                f"topology of {topology.flavor!r} has {len(topology.levels)} levels, at most {MAX_LEVELS}"
+                f"topology of flavor {topology.flavor!r} has {count} levels, expected at most {MAX_LEVELS}"
             )
-        t = names.find("topologies", topology.topology) if topology.topology in names.topologies else NONE
+        if topology.topology not in names.topologies:  # no nodes: nothing fits
+            continue
+        t = names.find("topologies", topology.topology)
+        k["has_topology"] = True
         k["topology_of"][names.find("flavors", topology.flavor)] = t
-        if t != NONE:
-            k["num_levels"][t] = len(topology.levels)
-        levels[topology.topology] = list(topology.levels)
+        k["num_levels"][t] = len(topology.levels)
+        for i, level in enumerate(topology.levels):
+            k["level_names"][t][i] = levels.index(level)
+    for q in range(len(names.queues)):
+        record = k["queues"][q]
+        flavors = [int(f) for row in record["flavors"] for f in row if f != NONE]
+        record["is_topology_only"] = bool(flavors) and all(k["topology_of"][f] != NONE for f in flavors)
     return levels
 
 
@@ -238,9 +251,7 @@ def _fill_admission_fair_sharing(k: np.void, names: Names, config: KueueConfig) 
                 k["local_queues"][i]["consumed"][names.find("resources", resource)] = amount
 
 
-def _fill_named(
-    k: np.void, named: np.ndarray, world: World, config: KueueConfig, levels: Mapping[str, list[str]]
-) -> None:
+def _fill_named(k: np.void, named: np.ndarray, world: World, config: KueueConfig, levels: Sequence[str]) -> None:
     """LocalQueues, conditions and topology requests of jobs by name."""
     local_queues = [queue.name for queue in config.local_queues]
     named["local_queue"] = NONE
@@ -282,19 +293,13 @@ def _place_in(known: list[Any], wishes: tuple[TopologyRequest | None, ...]) -> i
     return len(known) - len(wishes)
 
 
-def _fill_request(
-    record: np.void, request: TopologyRequest | None, levels: Mapping[str, list[str]], groups: list[str]
-) -> None:
+def _fill_request(record: np.void, request: TopologyRequest | None, levels: Sequence[str], groups: list[str]) -> None:
     record["group"] = NONE
     if request is None:
         return
-    all_levels = list(dict.fromkeys(level for names in levels.values() for level in names))
 
     def level(name: str) -> int:
-        for names in levels.values():
-            if name in names:
-                return names.index(name)
-        raise unknown_name("topology level", name, all_levels)
+        return levels.index(name) if name in levels else UNKNOWN_LEVEL
 
     if request.group is not None:
         if request.group not in groups:
@@ -314,6 +319,3 @@ def _fill_request(
     for i, (name, size) in enumerate(request.slices):
         record["layer_level"][i] = level(name)
         record["layer_size"][i] = size
-
-
-NEVER_TOLD = int(NEVER)  # grace of an eviction that only the world's driver can end

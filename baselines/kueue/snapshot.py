@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.kueue.state import Bucket
+from gangline.baselines.kueue.tas import move_pods
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.quota import available, charge, give_back, local_available
 from gangline.envs.core.types import NONE, Quota
@@ -64,6 +65,8 @@ def move_workload(w: Any, k: Any, slot: int, sign: int) -> None:
                 charge(w, note.queue, cell, note.usage[cell])
             else:
                 give_back(w, note.queue, cell, note.usage[cell])
+    if k.has_topology:
+        move_pods(w, k, slot, sign)
 
 
 @helper

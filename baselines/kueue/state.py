@@ -136,6 +136,7 @@ CLUSTER_QUEUE = np.dtype(  # of a ClusterQueue or, first block, of a cohort
         ("tries_next_when_preempting", np.bool_),
         ("prefers_preemption", np.bool_),
         ("is_usage_based", np.bool_),  # admission fair sharing
+        ("is_topology_only", np.bool_),  # all its flavors have a topology
         ("group_of", np.int8, (MAX_RESOURCES,)),  # resource group of a resource; NONE = not covered
         ("covers", np.int64, (MAX_RESOURCES,)),  # mask of the resources of each group
         ("flavors", np.int8, (MAX_RESOURCES, MAX_FLAVORS)),  # of each group, best first, NONE-terminated
@@ -223,6 +224,7 @@ POD_SET = np.dtype(
         ("num_domains", np.int32),
         ("has_reason", np.bool_),  # not to be Fit: a scan ended with less
         ("topology_fails", np.bool_),
+        ("is_placed", np.bool_),  # within a search
     ],
     align=True,
 )
@@ -243,6 +245,8 @@ ENTRY = np.dtype(
         ("is_preempting", np.bool_),
         ("reason", np.int8),
         ("has_assignment", np.bool_),
+        ("has_topology", np.bool_),
+        ("first_placed", np.int32),  # where its topology assignment begins
     ],
     align=True,
 )
@@ -274,6 +278,24 @@ REQUEST = np.dtype(  # topology requests of a pod set
     ],
     align=True,
 )
+
+DOMAIN = np.dtype(  # state of a topology domain within a search
+    [
+        ("level", np.int8),  # 0 = coarsest
+        ("first_child", np.int32),
+        ("next", np.int32),
+        ("pods", np.int64),  # that fit
+        ("slices", np.int64),
+        ("leaders", np.int32),  # 1 if the leader fits
+        ("pods_led", np.int64),  # that fit beside the leader
+        ("slices_led", np.int64),
+        ("count", np.int64),  # pods that it takes
+        ("leader_count", np.int32),
+    ],
+    align=True,
+)
+
+PLACED = np.dtype([("domain", np.int32), ("count", np.int32)], align=True)
 
 NAMED = np.dtype(  # what the configuration says of a job of the trace, by row
     [
@@ -333,7 +355,10 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
             ("resource_unit", np.float64, (MAX_RESOURCES,)),
             ("topology_of", np.int8, (MAX_FLAVORS,)),  # world topology of a flavor; NONE
             ("num_levels", np.int8, (MAX_TOPOLOGIES,)),
-            ("lowest_is_host", np.int8, (MAX_TOPOLOGIES,)),
+            ("level_names", np.int8, (MAX_TOPOLOGIES, MAX_LEVELS)),
+            ("has_topology", np.bool_),
+            ("wants_topology", np.bool_),  # of the search for victims that runs
+            ("spreads_anywhere", np.bool_),  # the request that is being placed is unconstrained
             # how it is driven
             ("one_cycle", np.bool_),  # exactly one cycle a decision
             ("only_looks", np.bool_),  # notice what has happened, decide nothing
@@ -354,7 +379,7 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_targets", np.int32),
             ("num_preempting", np.int32),  # entries of the running cycle that preempt
             ("num_candidates", np.int32),
-            ("num_domains", np.int32),
+            ("num_placed", np.int32),
             ("wanted", np.int64, (MAX_QUOTA_CELLS,)),  # of the search for victims that runs
             ("wanted_cells", np.int64),
             ("rest", np.int64, (MAX_QUOTA_CELLS,)),
@@ -369,6 +394,15 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
             ("requests", REQUEST, (MAX_REQUESTS,)),
             ("targets", TARGET, (4 * size.max_touched,)),
             ("asked", np.int32, (size.max_queues,)),
+            ("domains", DOMAIN, (size.max_domains,)),
+            ("free", np.int64, (size.max_domains, MAX_RESOURCES)),  # in a leaf, as victims and entries have left it
+            ("capacity", np.int64, (size.max_domains, MAX_RESOURCES)),
+            ("room", np.int64, (size.max_domains, MAX_RESOURCES)),  # of the search that runs
+            ("order", np.int32, (size.max_domains,)),
+            ("chosen", np.int32, (size.max_domains,)),
+            ("parents", np.int32, (size.max_domains,)),
+            ("kept", np.int32, (size.max_domains,)),
+            ("placed", PLACED, (4 * size.max_touched,)),
             ("candidates", CANDIDATE, (size.max_jobs,)),
             ("sorted", np.int32, (size.max_jobs,)),
             ("workloads", WORKLOAD, (size.max_jobs,)),

@@ -148,5 +148,6 @@ def put_targets_back(w: Any, k: Any, first: int) -> None:
 def want_usage(w: Any, k: Any, entry: Any) -> None:
     """Make an entry's whole usage what the search for victims wants."""
     k.wanted_cells = entry.cells
+    k.wants_topology = True
     for cell in range(w.num_cells):
         k.wanted[cell] = entry.usage[cell]

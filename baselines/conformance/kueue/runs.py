@@ -11,7 +11,16 @@ import numpy as np
 from gangline.baselines.conformance.cases import Facts, Outcome
 from gangline.baselines.conformance.kueue.config import kueue_config
 from gangline.baselines.conformance.kueue.questions import Question, answer
-from gangline.baselines.conformance.kueue.world import COHORT, UNLIMITED, Units, device_backed, kueue_nodes, kueue_world
+from gangline.baselines.conformance.kueue.world import (
+    COHORT,
+    TAS_JOB,
+    UNLIMITED,
+    Units,
+    device_backed,
+    kueue_nodes,
+    kueue_topologies,
+    kueue_world,
+)
 from gangline.baselines.kueue import Kueue, kueue
 from gangline.baselines.kueue.state import REASONS, Bucket, Fit, Mode, Reason, kueue_dtype
 from gangline.envs.core.spec import ChangeSpec, Command
@@ -19,6 +28,7 @@ from gangline.envs.core.types import MAX_QUOTA_CELLS, NEVER, NONE, SIZE_CLASSES,
 from gangline.envs.core.world import World
 
 Case = Mapping[str, Any]
+HOSTNAME = "kubernetes.io/hostname"
 MODES = {Mode.NO_FIT: "NoFit", Mode.PREEMPT: "Preempt", Mode.DEFERRED_FIT: "DeferredFit", Mode.FIT: "Fit"}
 FITS = {
     "NoFit": Fit.NO_FIT,
@@ -35,7 +45,10 @@ class Run:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.units = Units(device_backed(node["free"] for node in kueue_nodes(case)))
-        self.world = World(kueue_world(case).world, size=SIZE_CLASSES[0])
+        spec = kueue_world(case).world
+        small, medium = SIZE_CLASSES[:2]
+        is_small = len(spec.nodes) <= small.max_nodes and len(spec.domains) <= small.max_domains
+        self.world = World(spec, size=small if is_small else medium)
         self.scheduler: Kueue = kueue(kueue_config(case), grace_ms=int(NEVER), one_cycle=True)
         self.private = self.scheduler.private_for(self.world)
         layout = kueue_dtype(self.world.size)
@@ -130,8 +143,40 @@ class Run:
                 if int(pods["asked"]) >> r & 1 and flavor != NONE:
                     flavors[resource] = self.world.names.flavors[flavor]
                     usage[resource] = self.amount(resource, count * int(pods["request"][r]))
+            usage = {r: v for r, v in usage.items() if r in recorded.get("per_pod", usage) or r in self.covered(name)}
+            flavors = {r: f for r, f in flavors.items() if r in usage}
             pod_sets.append({"name": recorded["name"], "count": count, "flavors": flavors, "usage": usage})
+            topology = self.topology(int(pods["index"]), job)
+            if topology is not None:
+                pod_sets[-1]["topology"] = topology
         return pod_sets
+
+    def covered(self, name: str) -> set[str]:
+        """Resources that the queue of a workload has quota for."""
+        queue = next(q for q in self.case["queues"] if q["name"] == self.queue_of(name))
+        return {resource for group in queue["resource_groups"] for resource in group["resources"]}
+
+    def note(self, index: int, job: np.void) -> np.void:
+        """Kueue's note of a pod set."""
+        at = int(job["first_pod_set"])
+        for _ in range(index):
+            at = int(self.world.record["pod_sets"][at]["next"])
+        return self.k["pod_sets"][at]  # type: ignore[no-any-return]
+
+    def topology(self, index: int, job: np.void) -> dict[str, Any] | None:
+        """Topology assignment of a pod set, as the cases write it: only the hostname level where that is the lowest."""
+        note = self.note(index, job)
+        first, count = int(note["first_domain"]), int(note["num_domains"])
+        if count == 0:
+            return None
+        domains = []
+        for placed in self.k["placed"][first : first + count]:
+            topology, _, path = self.world.names.domains[int(placed["domain"])].partition("/")
+            domains.append({"values": path.split("/"), "count": int(placed["count"])})
+        levels = next(levels for flavor, levels, _ in kueue_topologies(self.case) if flavor == topology)
+        if levels[-1] == HOSTNAME:
+            domains = [{**d, "values": d["values"][-1:]} for d in domains]
+        return {"levels": levels[-1:] if levels[-1] == HOSTNAME else levels, "domains": domains}
 
     def workloads(self) -> list[dict[str, Any]]:
         """All workloads of the case."""
@@ -441,6 +486,31 @@ def _preemption(case: Case) -> Outcome:
 
 
 # ---------------------------------------------------------------------------------------------------------------
+# Topology
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _topology(case: Case) -> Outcome:
+    """Where the pod sets of one workload go, in a cycle whose quota is no limit."""
+    names = dict.fromkeys(resource for p in case["pod_sets"] for resource in p["per_pod"])
+    quotas = {name: {"nominal": "inf", "borrowing_limit": None, "lending_limit": None} for name in names}
+    group = {"resources": list(names), "flavors": [{"name": "default", "quotas": quotas}]}
+    run = Run({**case, "queues": [{**ANY_QUEUE, "name": TAS_JOB, "resource_groups": [group]}]})
+    run.look()
+    run.cycle()
+    job = run.world.record["jobs"][run.slots()[TAS_JOB]]
+    facts = Facts()
+    index = {p["name"]: i for i, p in enumerate(case["pod_sets"])}
+    for want in case["expect"]["pod_sets"]:
+        note = run.note(index[want["name"]], job)
+        fits = not bool(note["topology_fails"]) and int(note["num_domains"]) > 0
+        facts.check(f"{want['name']} fits", want["fits"], fits)
+        if want["fits"] and "assignment" in want:
+            facts.check(f"assignment of {want['name']}", want["assignment"], run.topology(index[want["name"]], job))
+    return facts.outcome()
+
+
+# ---------------------------------------------------------------------------------------------------------------
 # Cycles
 # ---------------------------------------------------------------------------------------------------------------
 
@@ -583,4 +653,6 @@ RUNS: dict[str, Callable[[Case], Outcome]] = {
     "afs_schedule": _cycles,
     "schedule_steps": _steps,
     "trajectory": _trajectory,
+    "tas": _topology,
+    "tas_cycle": _cycles,
 }
