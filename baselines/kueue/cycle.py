@@ -218,7 +218,7 @@ def process(w: Any, k: Any, entry: Any) -> None:
     """Decide on one entry, on the tree that earlier ones have left."""
     if entry.mode == Mode.PREEMPT and entry.num_targets > 0 and k.recomputes_on_overlap and _overlaps(k, entry):
         _recompute_without_victims(w, k, entry)
-    elif entry.mode == Mode.FIT and k.recomputes_topology and not assignment_fits(w, k, entry):
+    elif k.recomputes_topology and entry.has_topology and _only_topology_fails(w, k, entry):
         forget_scan(w, k, entry.slot)
         _find_assignment(w, k, entry, True)
         _keep_scan(w, k, entry)
@@ -314,6 +314,19 @@ def reserved_amount(w: Any, q: int, cell: int, amount: int, borrowing: int) -> i
             return amount
         return min(amount, queue.nominal[cell] + queue.borrowing_limit[cell] - queue.usage[cell])
     return max(0, min(amount, queue.nominal[cell] - queue.usage[cell]))
+
+
+@helper
+def _only_topology_fails(w: Any, k: Any, entry: Any) -> bool:
+    """Whether an entry has the quota, but others have taken its domains."""
+    if entry.mode != Mode.FIT and entry.num_targets == 0:
+        return False
+    if _fits_without_victims(w, k, entry):
+        return False
+    entry.has_topology = False  # what the quota alone says
+    quota_fits = _fits_without_victims(w, k, entry)
+    entry.has_topology = True
+    return quota_fits
 
 
 @helper

@@ -358,6 +358,7 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
             ("level_names", np.int8, (MAX_TOPOLOGIES, MAX_LEVELS)),
             ("has_topology", np.bool_),
             ("wants_topology", np.bool_),  # of the search for victims that runs
+            ("spares_workers", np.bool_),  # below the level that fits, a leader goes where it costs fewest workers
             ("spreads_anywhere", np.bool_),  # the request that is being placed is unconstrained
             # how it is driven
             ("one_cycle", np.bool_),  # exactly one cycle a decision

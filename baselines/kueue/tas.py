@@ -367,6 +367,7 @@ def _place_pod_set(w: Any, k: Any, ps: int, leader: int, t: int) -> bool:
         return False
     is_least_free = is_unconstrained and k.mixes_profiles
     k.spreads_anywhere = is_unconstrained
+    k.spares_workers = False
     _count_domains(w, k, ps, leader, t, slice_level, slice_size)
     slices = count // slice_size
     while True:
@@ -378,14 +379,15 @@ def _place_pod_set(w: Any, k: Any, ps: int, leader: int, t: int) -> bool:
         level -= 1
     for i in range(found):
         k.order[i] = k.chosen[i]
-    found = _take_least(k, found, slices, leaders, slice_size, True, is_least_free)
+    found = _take_least(w, k, found, slices, leaders, slice_size, True, is_least_free)
     while level < lowest:
+        k.spares_workers = leaders > 0
         if level < slice_level:
             n = 0
             for i in range(found):
                 n = _add_children(k, k.chosen[i], n)
-            _sort_domains(w, k, 0, n, False, is_least_free)
-            found = _take_least(k, n, slices, leaders, slice_size, True, is_least_free)
+            _sort_domains(w, k, 0, n, leaders > 0, is_least_free)
+            found = _take_least(w, k, n, slices, leaders, slice_size, True, is_least_free)
         else:
             found = _take_below(w, k, t, request, level, found, is_least_free)
         if found == 0:
@@ -404,10 +406,10 @@ def _take_below(w: Any, k: Any, t: int, request: int, level: int, found: int, is
     for i in range(found):
         domain = k.domains[k.parents[i]]
         n = _add_children(k, k.parents[i], 0)
-        _sort_domains(w, k, 0, n, False, is_least_free)
+        _sort_domains(w, k, 0, n, domain.leader_count > 0, is_least_free)
         for j in range(total):
             k.kept[j] = k.chosen[j]
-        taken = _take_least(k, n, domain.count // unit, domain.leader_count, unit, False, is_least_free)
+        taken = _take_least(w, k, n, domain.count // unit, domain.leader_count, unit, False, is_least_free)
         if taken == 0:
             return 0
         for j in range(taken - 1, -1, -1):
@@ -437,8 +439,7 @@ def _fit_at_level(
     best = k.order[0]
     if is_least_free:
         for i in range(n):
-            domain = k.domains[k.order[i]]
-            if domain.leaders >= leaders and domain.slices_led >= slices:
+            if k.domains[k.order[i]].slices >= slices:
                 best = k.order[i]
                 break
     elif k.domains[best].slices_led >= slices and k.domains[best].leaders >= leaders:
@@ -469,8 +470,11 @@ def _spread(w: Any, k: Any, n: int, slices: int, leaders: int, is_least_free: bo
     if leaders > 0:
         return 0
     _sort_domains(w, k, i, n, False, is_least_free)
-    while left > 0 and i < n and k.domains[k.order[i]].slices > 0:
+    while left > 0 and i < n:
         d = k.order[i]
+        if k.domains[d].slices == 0:
+            i += 1
+            continue
         if not is_least_free and k.domains[d].slices >= left:
             d = _bring_forward(k, i, _best_fit(k, i, n, left, 0, 1, True))
         k.chosen[found] = d
@@ -513,8 +517,12 @@ def _best_fit(k: Any, first: int, n: int, units: int, leaders: int, unit: int, b
 
 
 @helper
-def _take_least(k: Any, n: int, units: int, leaders: int, unit: int, by_slices: bool, is_least_free: bool) -> int:
+def _take_least(
+    w: Any, k: Any, n: int, units: int, leaders: int, unit: int, by_slices: bool, is_least_free: bool
+) -> int:
     """Take units from the domains of `k.order` in turn, the last from the smallest that suffices, into `k.chosen`.
+
+    Once the leader has its domain, the others are put in order without it.
 
     Returns: how many are chosen; 0 if the units do not fit. Source: updateCountsToMinimumGeneric.
     """
@@ -537,7 +545,9 @@ def _take_least(k: Any, n: int, units: int, leaders: int, unit: int, by_slices: 
             return found
         domain.count = min(held, left) * unit
         left -= min(held, left)
-        leaders -= domain.leader_count
+        if domain.leader_count > 0:
+            leaders -= domain.leader_count
+            _sort_domains(w, k, i + 1, n, False, is_least_free)
     return 0
 
 
@@ -559,14 +569,17 @@ def _domain_precedes(w: Any, k: Any, a: int, b: int, is_led: bool, is_least_free
     two = k.domains[b]
     if is_led and one.leaders != two.leaders:
         return one.leaders > two.leaders
+    if is_led and k.spares_workers:
+        loss = one.pods - one.pods_led
+        other_loss = two.pods - two.pods_led
+        if loss != other_loss:
+            return loss < other_loss
     slices = one.slices_led if is_led else one.slices
     other_slices = two.slices_led if is_led else two.slices
     if slices != other_slices:
         return (slices < other_slices) == is_least_free
-    pods = one.pods_led if is_led else one.pods
-    other_pods = two.pods_led if is_led else two.pods
-    if pods != other_pods:
-        return pods < other_pods
+    if one.pods != two.pods:
+        return one.pods < two.pods
     return _name_precedes(w, a, b)
 
 
@@ -629,7 +642,15 @@ def _write_leaves(w: Any, k: Any, ps: int, leader: int, found: int) -> bool:
 
 @helper
 def write_placement(w: Any, k: Any, slot: int, out: Any) -> bool:
-    """Write the nodes of a topology assignment: in each leaf, in the order of the nodes. False if there is no room."""
+    """Write the nodes of a topology assignment: in each leaf, in the order of the nodes. False if there is no room.
+
+    A workload of which only a part has a topology is placed as a whole, by the rule behind the admission.
+    """
+    ps = w.jobs[slot].first_pod_set
+    while ps != NONE:
+        if k.pod_sets[ps].num_domains == 0:
+            return True
+        ps = w.pod_sets[ps].next
     ps = w.jobs[slot].first_pod_set
     while ps != NONE:
         note = k.pod_sets[ps]
