@@ -36,7 +36,14 @@ def collect(w: Any, k: Any, entry: Any, q: int, cells: int, policy: int, variant
     while at != NONE:
         slot = at
         at = k.workloads[at].next
-        if not w.jobs[slot].preemptible or not holds_quota(k, slot) or not (k.workloads[slot].cells & cells):
+        # where evictions take no time, who was admitted at this instant stays: queues could take turns without end
+        is_fresh = not k.one_cycle and k.workloads[slot].reserved_ms >= w.now_ms
+        if (
+            is_fresh
+            or not w.jobs[slot].preemptible
+            or not holds_quota(k, slot)
+            or not (k.workloads[slot].cells & cells)
+        ):
             continue
         if not _satisfies(w, k, policy, slot, entry.slot) or k.num_candidates >= len(k.candidates):
             continue

@@ -129,7 +129,9 @@ def test_no_preemption_back_and_forth(fair_sharing: bool) -> None:
 
 def test_quota_in_use_is_the_sum_over_admitted_jobs() -> None:
     jobs = [
-        job(f"{t}{i}", t, 1 + (i * 7) % 5, at_h=i * 0.4, hours=1 + i % 5, priority=i % 3) for t in "AB" for i in range(20)
+        job(f"{t}{i}", t, 1 + (i * 7) % 5, at_h=i * 0.4, hours=1 + i % 5, priority=i % 3)
+        for t in "AB"
+        for i in range(20)
     ]
     scheduler = build("kueue", fair_sharing=True)
     world = World.from_state(gpu_world(jobs, {"A": EIGHT, "B": EIGHT}))
