@@ -103,7 +103,7 @@ def _fill_settings(k: np.void, config: KueueConfig) -> None:
         k[field] = config.gates.get(gate, GATES[gate])
     if config.fair_sharing is not None:
         k["fair_sharing"] = True
-        names = config.fair_sharing.preemption_strategies or tuple(STRATEGIES)
+        names: Sequence[str] = config.fair_sharing.preemption_strategies or tuple(STRATEGIES)
         for i, name in enumerate(names):
             k["strategies"][i] = choose("fair sharing strategy", name, STRATEGIES)
     ready = config.wait_for_pods_ready
@@ -257,7 +257,7 @@ def _fill_named(k: np.void, named: np.ndarray, world: World, config: KueueConfig
     named["local_queue"] = NONE
     named["first_request"] = NONE
     named["evicted_ms"] = NO_TIME
-    known: list[tuple[Any, ...]] = []
+    known: list[TopologyRequest | None] = []
     for row, name in enumerate(world.job_names):
         workload = config.workloads.get(name)
         if workload is None:

@@ -110,7 +110,7 @@ def _topology_request(request: Mapping[str, Any] | None) -> TopologyRequest | No
     if request is None:
         return None
     slices = [(layer["level"], layer["size"]) for layer in request.get("slice_layers", [])]
-    if not slices and request.get("slice_level"):
+    if not slices and request.get("slice_level") and request.get("slice_size"):
         slices = [(request["slice_level"], request["slice_size"])]
     return TopologyRequest(
         required=request.get("required"),

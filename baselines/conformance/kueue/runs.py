@@ -169,7 +169,7 @@ class Run:
         first, count = int(note["first_domain"]), int(note["num_domains"])
         if count == 0:
             return None
-        domains = []
+        domains: list[dict[str, Any]] = []
         for placed in self.k["placed"][first : first + count]:
             topology, _, path = self.world.names.domains[int(placed["domain"])].partition("/")
             domains.append({"values": path.split("/"), "count": int(placed["count"])})
@@ -272,7 +272,7 @@ def _reserve(case: Case) -> Outcome:
 # Orders
 # ---------------------------------------------------------------------------------------------------------------
 
-ANY_QUEUE = {  # for cases without queues
+ANY_QUEUE: dict[str, Any] = {  # for cases without queues
     "cohort": None,
     "strategy": "BestEffortFIFO",
     "resource_groups": [
@@ -446,9 +446,9 @@ def _flavor_assign(case: Case) -> Outcome:
         at = int(run.world.record["pod_sets"][at]["next"])
     if "usage" in expect:
         usage: dict[str, dict[str, Any]] = {}
-        for c, (flavor, resource) in enumerate(run.world.names.cells):
+        for c, (flavor_name, resource) in enumerate(run.world.names.cells):
             if int(entry["cells"]) >> c & 1:
-                usage.setdefault(flavor, {})[resource] = run.amount(resource, int(entry["usage"][c]))
+                usage.setdefault(flavor_name, {})[resource] = run.amount(resource, int(entry["usage"][c]))
         facts.check("usage", expect["usage"], usage)
     return facts.outcome()
 
@@ -574,8 +574,10 @@ def _steps(case: Case) -> Outcome:
             ]
             run.look()
     want = sorted(expect["final_reserved"], key=lambda w: w["workload"])
-    got = [{"workload": name, "queue": run.queue_of(name), "pod_sets": run.assignment(name)} for name in run.reserved()]
-    facts.check("final_reserved", want, got)
+    reserved = [
+        {"workload": name, "queue": run.queue_of(name), "pod_sets": run.assignment(name)} for name in run.reserved()
+    ]
+    facts.check("final_reserved", want, reserved)
     return facts.outcome()
 
 
