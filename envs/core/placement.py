@@ -146,9 +146,12 @@ def _take_from(w: Any, pod_set: Any, has: int, idle: Any, free: Any) -> bool:
             return False
     request = pod_set.request[gpu] if gpu != NONE and (pod_set.asked >> gpu) & 1 else 0
     if request >= ONE_GPU:
-        if np.sum(free == ONE_GPU) < request // ONE_GPU:
-            return False
         left = request // ONE_GPU
+        empty = 0
+        for g in range(len(free)):
+            empty += free[g] == ONE_GPU
+        if empty < left:
+            return False
         for g in range(len(free)):
             if left > 0 and free[g] == ONE_GPU:
                 free[g] = 0
