@@ -174,6 +174,54 @@ def _note_candidates(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) 
     """
     job = w.jobs[slot]
     gpu = w.params.gpu_resource
+    if _is_new_search(w, job, rule, scope, min_run_ms):
+        _note_each(w, job, rule, scope, min_run_ms)
+    pod_set = w.pod_sets[job.first_pod_set]
+    if gpu == NONE or not _is_simple(w, job) or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
+        return True
+    wanted = pod_set.count - pod_set.num_done
+    most = 0
+    for n in range(w.num_nodes):
+        if node_is_open(w, pod_set, n, NONE):
+            most += _most_pods(w, pod_set, n)
+            if most >= wanted:
+                return True
+    return False
+
+
+@helper
+def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> bool:
+    """Whether the candidates are others than those of the last search: another state, rule, or kind of waiting job."""
+    whose = job.order_key
+    if scope == Scope.OVER_SHARE:
+        whose = job.tenant
+    elif scope == Scope.LONGER_REMAINING:
+        whose = job.progress.left
+    totals = w.totals
+    key = w.candidates_of
+    is_same = (
+        key[0] == 1 + totals.num_events
+        and key[1] == totals.num_transactions
+        and key[2] == w.now_ms
+        and key[3] == whose
+        and key[4] == scope
+        and key[5] == rule
+        and key[6] == min_run_ms
+    )
+    key[0] = 1 + totals.num_events
+    key[1] = totals.num_transactions
+    key[2] = w.now_ms
+    key[3] = whose
+    key[4] = scope
+    key[5] = rule
+    key[6] = min_run_ms
+    return not is_same
+
+
+@helper
+def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None:
+    """Note each running job's cost as a victim for `job` and its like, and the sums by node."""
+    gpu = w.params.gpu_resource
     for n in range(w.num_nodes):
         w.may_free[n] = 0
     at = w.first_running
@@ -189,17 +237,6 @@ def _note_candidates(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) 
                     w.may_free[pod.node] += pod.held[gpu]
                 p = pod.next
         at = victim.next
-    pod_set = w.pod_sets[job.first_pod_set]
-    if gpu == NONE or not _is_simple(w, job) or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
-        return True
-    wanted = pod_set.count - pod_set.num_done
-    most = 0
-    for n in range(w.num_nodes):
-        if node_is_open(w, pod_set, n, NONE):
-            most += _most_pods(w, pod_set, n)
-            if most >= wanted:
-                return True
-    return False
 
 
 @helper

@@ -194,6 +194,7 @@ def undo(w: Any) -> None:
 @helper
 def commit(w: Any, log: Any) -> None:
     """Make the change certain: bring everything that follows from it in line."""
+    w.candidates_of[0] = 0
     for i in range(w.num_journal):
         entry = w.journal[i]
         if entry.step == Step.UNRESERVE:

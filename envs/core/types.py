@@ -468,23 +468,24 @@ POD = np.dtype(
 
 NODE = np.dtype(
     [
-        ("gpu_type", np.int32),
-        ("flavor", np.int32),
-        ("speed", np.int32),  # thousandths
+        # the fields come first that a placement search reads of every node
         ("state", np.int8),
-        ("num_gpus", np.int32),
-        ("free_gpus", np.int32),  # GPUs with nothing on them
-        ("num_pods", np.int32),  # bound or releasing
-        ("first_pod", np.int32),
-        ("name_rank", np.int32),
         ("has", np.uint8),  # bit r: the node offers resource r
-        ("domain", np.int32, (MAX_TOPOLOGIES,)),  # leaf domain; NONE = outside that topology
-        ("gpu_free", np.int32, (MAX_GPUS_PER_NODE,)),  # milli-GPU left on each
-        ("capacity", np.int64, (MAX_RESOURCES,)),
+        ("flavor", np.int32),
+        ("free_gpus", np.int32),  # GPUs with nothing on them
+        ("num_gpus", np.int32),
+        ("first_pod", np.int32),
+        ("num_pods", np.int32),  # bound or releasing
+        ("speed", np.int32),  # thousandths
+        ("gpu_type", np.int32),
         ("idle", np.int64, (MAX_RESOURCES,)),
+        ("planned", np.int64, (MAX_RESOURCES,)),  # reserved
+        ("gpu_free", np.int32, (MAX_GPUS_PER_NODE,)),  # milli-GPU left on each
         ("used", np.int64, (MAX_RESOURCES,)),  # by bound and releasing pods
         ("releasing", np.int64, (MAX_RESOURCES,)),  # part of used
-        ("planned", np.int64, (MAX_RESOURCES,)),  # reserved
+        ("capacity", np.int64, (MAX_RESOURCES,)),
+        ("domain", np.int32, (MAX_TOPOLOGIES,)),  # leaf domain; NONE = outside that topology
+        ("name_rank", np.int32),
         ("failure_rng", np.uint64),
         ("next_change_ms", np.int64),  # next failure or repair
         ("down_ms", np.int64),  # time spent down, up to accrued_ms
@@ -610,6 +611,7 @@ TOTALS = np.dtype(  # since the world began
 )
 
 MAX_COMMANDS = 1024  # of a decision
+NUM_SEARCH_KEYS = 7  # see core/preemption.py
 MAX_FRAG_CLASSES = 32
 
 JOURNAL = np.dtype(  # how to undo one step of a transaction
@@ -798,6 +800,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
                 (size.max_shapes,),
             ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
+            ("candidates_of", np.int64, (NUM_SEARCH_KEYS,)),  # for which search the candidate victims have been noted
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
