@@ -327,7 +327,6 @@ class Batch:
         self.template[0]["params"]["queue_order"] = QueueOrder.SUBMIT
         _refresh_template(self.template)
         self.worlds = building.new_records(num_envs, self.size)
-        self.worlds[:] = self.template[0]
         self.envs = np.zeros(num_envs, env_dtype(self.size))
         self.agents = agent_parameters(config, self.spec, self.source)
         self.decisions = [np.zeros(1, DECISION) for _ in range(threads)]  # scratch, one for each thread
@@ -347,6 +346,8 @@ class Batch:
         prefix = fields[RESET_BOUNDARY][1]  # bytes of the record that a reset copies
         self._kernel: Any = None
         self._template_bytes = self.template.view(np.uint8).reshape(-1)[:prefix].copy()
+        self._raw_worlds = self.worlds.view(np.uint8).reshape(num_envs, -1)
+        stepping.reset_worlds(self._raw_worlds, self._template_bytes, 0, num_envs)  # the rest is zero
 
     @property
     def agent(self) -> np.void:
@@ -356,8 +357,7 @@ class Batch:
     def reset_one(self, i: int, seed: int, options: Mapping[str, Any]) -> Episode:
         """Draw environment i's next episode and set its world to begin it; call `begin` after."""
         episode = self.source.draw(seed, options)
-        raw = self.worlds.view(np.uint8).reshape(self.num_envs, -1)
-        stepping.reset_worlds(raw, self._template_bytes, i, i + 1)
+        stepping.reset_worlds(self._raw_worlds, self._template_bytes, i, i + 1)
         w = self.worlds[i]
         first = self._take_rows(i, episode)
         w["next_row"], w["end_row"] = episode.first_row + first, episode.end_row + first
@@ -469,6 +469,7 @@ class Batch:
         """
         if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
             raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
+        self.worlds["candidates_of"] = 0  # what a search has noted before belongs to another state
         for w, saved in zip(self.worlds, state["worlds"], strict=True):
             for name, values in saved.items():
                 if values.shape != w[name].shape:

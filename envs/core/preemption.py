@@ -42,6 +42,7 @@ class Scope(IntEnum):
 
 
 UNAFFORDABLE = 1 << 61
+NOT_COMPUTED = -1  # cost of a candidate that nobody has asked for yet
 
 
 @helper
@@ -71,7 +72,15 @@ def victim_cost(w: Any, job: Any, rule: int) -> int:
 @helper
 def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -> bool:
     """Whether a running job may be a victim for `job`: not protected by its kind, its age or its tenant's share."""
-    if not victim.preemptible or victim.is_lifted or victim.num_bound == 0 or victim.state == JobState.SUSPENDED:
+    if victim.is_lifted or not _is_candidate(w, victim, job, scope, min_run_ms):
+        return False
+    return scope != Scope.OVER_SHARE or victim.tenant != job.tenant
+
+
+@helper
+def _is_candidate(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -> bool:
+    """The same for every waiting job that has the scope's property in common with `job`: any tenant, work, or class."""
+    if not victim.preemptible or victim.num_bound == 0 or victim.state == JobState.SUSPENDED:
         return False
     if victim.start_ms < NEVER and w.now_ms - victim.start_ms < min_run_ms:
         return False
@@ -79,7 +88,7 @@ def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -
         return False
     if scope == Scope.OVER_SHARE:
         tenant = w.tenants[victim.tenant]
-        return victim.tenant != job.tenant and tenant.held - tenant.leaving > tenant.fair
+        return tenant.held - tenant.leaving > tenant.fair
     if scope == Scope.LONGER_REMAINING:
         return victim.progress.left > job.progress.left
     return victim.order_key > job.order_key
@@ -123,6 +132,8 @@ def plan_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_r
 @helper
 def can_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_run_ms: int, out: Any) -> bool:
     """Whether `plan_make_room` would succeed; `out` is scratch. The world is unchanged."""
+    if w.jobs[slot].num_wanted == 1 and _is_simple(w, w.jobs[slot]):
+        return _some_node_can_take(w, slot, victims, scope, min_run_ms)
     found = _find_victims(w, slot, victims, scope, min_run_ms)
     count = _put_victims_back(w)
     if not found or count == 0:
@@ -140,11 +151,34 @@ def can_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_ru
 
 
 @helper
-def _find_victims(w: Any, slot: int, victims: int, scope: int, min_run_ms: int) -> bool:
-    """Lift a smallest sufficient set of running jobs; what is marked as lifted then is that set, if there is one."""
+def _some_node_can_take(w: Any, slot: int, victims: int, scope: int, min_run_ms: int) -> bool:
+    """Whether there is a node where stopping candidates, the cheapest first, lets the single pod of a job in."""
+    _forget_leaving(w)
+    if not _note_candidates(w, slot, victims, scope, min_run_ms):
+        return False
+    pod_set = w.pod_sets[w.jobs[slot].first_pod_set]
+    for n in range(w.num_nodes):
+        w.fit[n] = 0
+        if w.nodes[n].first_pod != NONE and _most_pods(w, pod_set, n) > 0 and node_is_open(w, pod_set, n, NONE):
+            cost = _lift_for_one_more(w, slot, n, victims, scope, UNAFFORDABLE)
+            _put_back_from(w, 0)
+            if cost < UNAFFORDABLE:
+                return True
+    return False
+
+
+@helper
+def _forget_leaving(w: Any) -> None:
+    """A new search: nobody is on the way out."""
     refresh_shares(w)
     for k in range(w.num_tenants):
         w.tenants[k].leaving = 0
+
+
+@helper
+def _find_victims(w: Any, slot: int, victims: int, scope: int, min_run_ms: int) -> bool:
+    """Lift a smallest sufficient set of running jobs; what is marked as lifted then is that set, if there is one."""
+    _forget_leaving(w)
     return _note_candidates(w, slot, victims, scope, min_run_ms) and _lift_enough(w, slot, victims, scope)
 
 
@@ -194,7 +228,7 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
     """Whether the candidates are others than those of the last search: another state, rule, or kind of waiting job."""
     whose = job.order_key
     if scope == Scope.OVER_SHARE:
-        whose = job.tenant
+        whose = 0  # a tenant's own jobs are left out when costs are asked for
     elif scope == Scope.LONGER_REMAINING:
         whose = job.progress.left
     totals = w.totals
@@ -220,7 +254,7 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
 
 @helper
 def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None:
-    """Note each running job's cost as a victim for `job` and its like, and the sums by node."""
+    """Mark the running jobs that are candidates for `job` and its like, and sum up what they hold on each node."""
     gpu = w.params.gpu_resource
     for n in range(w.num_nodes):
         w.may_free[n] = 0
@@ -228,8 +262,8 @@ def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None
     while at != NONE:
         victim = w.jobs[at]
         victim.victim_cost = NEVER
-        if may_be_stopped(w, victim, job, scope, min_run_ms):
-            victim.victim_cost = victim_cost(w, victim, rule)
+        if _is_candidate(w, victim, job, scope, min_run_ms):
+            victim.victim_cost = NOT_COMPUTED
             p = victim.first_pod
             while p != NONE:
                 pod = w.pods[p]
@@ -249,15 +283,19 @@ def _most_pods(w: Any, pod_set: Any, n: int) -> int:
 
 
 @helper
-def _cost_now(w: Any, victim: Any, rule: int, scope: int) -> int:
-    """Cost of stopping a job, those that are lifted counted as stopped; NEVER if it may not be, or is one of them."""
+def _cost_now(w: Any, victim: Any, job: Any, rule: int, scope: int) -> int:
+    """Cost of stopping a job for `job`, lifted ones counted as stopped; NEVER if it may not be, or is lifted itself."""
     if victim.victim_cost >= NEVER or victim.is_lifted:
         return NEVER
     if scope == Scope.OVER_SHARE:
         tenant = w.tenants[victim.tenant]
-        if tenant.held - tenant.leaving <= tenant.fair:
+        if victim.tenant == job.tenant or tenant.held - tenant.leaving <= tenant.fair:
             return NEVER
-    return victim_cost(w, victim, rule) if rule == VictimRule.MOST_OVER_SHARE else victim.victim_cost
+    if rule == VictimRule.MOST_OVER_SHARE:
+        return victim_cost(w, victim, rule)
+    if victim.victim_cost == NOT_COMPUTED:
+        victim.victim_cost = victim_cost(w, victim, rule)
+    return victim.victim_cost
 
 
 @helper
@@ -312,7 +350,7 @@ def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, give_up
             pod = w.pods[at]
             if pod.state == PodState.BOUND:
                 victim = w.jobs[pod.job]
-                cost = _cost_now(w, victim, rule, scope)
+                cost = _cost_now(w, victim, job, rule, scope)
                 if cost < best_cost or (best != NONE and cost == best_cost and victim.row > w.jobs[best].row):
                     best_cost = cost
                     best = pod.job
@@ -339,7 +377,7 @@ def _lift_by_cost(w: Any, slot: int, rule: int, scope: int) -> bool:
         at = w.first_running
         while at != NONE:
             victim = w.jobs[at]
-            cost = _cost_now(w, victim, rule, scope)
+            cost = _cost_now(w, victim, w.jobs[slot], rule, scope)
             if cost < best_cost:
                 best_cost = cost
                 best = at

@@ -1161,6 +1161,7 @@ def _settle_totals(w: Any, job: Any, before: Any) -> None:
         tenant.num_waiting += count
         tenant.gpus_waiting += gpus
         w.num_waiting += count
+        w.totals.most_waiting = max(w.totals.most_waiting, w.num_waiting)
         w.gpus_waiting += gpus
     runs = job.is_listed - before.is_listed
     tenant.num_running += runs

@@ -606,6 +606,7 @@ TOTALS = np.dtype(  # since the world began
         ("num_transactions", np.int64),
         ("num_refused", np.int64),
         ("num_attempts", np.int64),  # placement attempts
+        ("most_waiting", np.int64),  # most jobs that have waited at once
     ],
     align=True,
 )
@@ -839,6 +840,7 @@ SCRATCH = (  # fields of a world that hold nothing between two changes
     "lifted",
     "fit",
     "may_free",
+    "candidates_of",
     "domain_fit",
     "scratch",
     "probe",

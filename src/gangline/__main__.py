@@ -30,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
     picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
     picture.add_argument("overrides", nargs="*", help="settings as key=value")
+    speed = commands.add_parser("speed", help="measure this machine: steps, resets, replays, compiling, starting")
+    speed.add_argument("--trace", help="Philly as CSV; without it the replays are left out")
+    speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    speed.add_argument("--peers", action="store_true", help="also other environments, where they are installed")
+    speed.add_argument("--no-compile", action="store_true", help="leave out compiling from nothing (a minute)")
+    speed.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured (default: 2)")
     options = parser.parse_args(arguments)
     try:
         if options.command == "worlds":
@@ -38,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print_schedulers()
         elif options.command == "picture":
             _draw_picture(options)
+        elif options.command == "speed":
+            _measure_speed(options)
         else:
             from gangline.agents.reward_spread import print_reward_spread
 
@@ -92,6 +100,21 @@ def _draw_picture(options: argparse.Namespace) -> None:
     except OSError as error:
         raise GanglineError(f"picture {options.out}: {error.strerror}, expected a file that can be written") from None
     print(f"{options.out}: {info['time_s'] / 3600:.1f} h of {options.world}, seed {options.seed}")
+
+
+def _measure_speed(options: argparse.Namespace) -> None:
+    import json
+
+    from gangline.agents import speed
+
+    found = speed.measure(
+        options.trace,
+        peers=options.peers,
+        compiles=not options.no_compile,
+        least_s=options.seconds,
+        tell=lambda what: print(f"measuring: {what}", file=sys.stderr, flush=True),
+    )
+    print(json.dumps(found.as_dict(), indent=1) if options.json else speed.write_table(found))
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, object]:
