@@ -39,6 +39,7 @@ from gangline.envs.files.text import (
     positive,
     read_text,
     shown,
+    whole,
     word,
     words,
 )
@@ -113,6 +114,29 @@ SETTINGS: dict[str, tuple[Parser, Any]] = {
     "SelectType": (word, "select/cons_tres"),
     "SelectTypeParameters": (words, ()),
 }
+
+# SchedulerParameters and PreemptParameters: those with a number, those without, those that decide nothing here.
+NUMBERED_PARAMETERS = (
+    *("batch_sched_delay", "bf_interval", "bf_job_part_count_reserve", "bf_max_job_array_resv", "bf_max_job_assoc"),
+    *("bf_max_job_part", "bf_max_job_start", "bf_max_job_test", "bf_max_job_user", "bf_max_job_user_part"),
+    *("bf_max_time", "bf_min_age_reserve", "bf_min_prio_reserve", "bf_node_space_size", "bf_resolution", "bf_window"),
+    *("bf_window_linear", "bf_yield_interval", "bf_yield_sleep", "build_queue_timeout", "default_queue_depth"),
+    *("max_array_tasks", "max_depend_depth", "max_rpc_cnt", "max_sched_time", "max_script_size"),
+    *("min_exempt_priority", "partition_job_depth", "preempt_reorder_count", "preempt_send_user_signal"),
+    *("reorder_count", "salloc_wait_nodes", "sched_interval", "sched_max_job_start", "sched_min_interval"),
+)
+PLAIN_PARAMETERS = (
+    *("allow_zero_lic", "assoc_limit_stop", "bf_allow_magnetic_slot", "bf_busy_nodes", "bf_continue"),
+    *("bf_hetjob_immediate", "bf_hetjob_prio", "bf_ignore_newly_avail_nodes", "bf_licenses", "bf_one_resv_per_job"),
+    *("bf_running_job_reserve", "bf_topopt_enable", "bf_topopt_iterations", "correspond_after_task_cnt", "defer"),
+    *("defer_batch", "delay_boot", "disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps"),
+    *("enable_job_state_cache", "enable_user_top", "extra_constraints", "host_affinity", "Ignore_NUMA"),
+    *("ignore_prefer_validation", "max_submit_line_size", "max_switch_wait", "no_backup_scheduling"),
+    *("nohold_on_prolog_fail", "pack_serial_at_end", "permit_job_expansion", "preempt_strict_order"),
+    *("preempt_youngest_first", "reduce_completing_frag", "requeue_setup_env_fail", "retry_interval"),
+    *("sbatch_wait_nodes", "send_user_signal", "spec_cores_first", "step_retry_count", "step_retry_time"),
+    *("strict_order", "time_min_as_soft_limit", "whole_hetjob", "whole_pack", "youngest_first"),
+)
 
 NODE_WORDS: dict[str, Parser] = {
     "Boards": positive,
@@ -386,6 +410,8 @@ def read(path: str | Path, gres_path: str | Path | None = None) -> SlurmConf:
                 if name in SETTINGS:
                     parsed(line.where, name, value, SETTINGS[name][0])
                     given[name] = value
+                    if name in ("SchedulerParameters", "PreemptParameters"):
+                        _check_parameters(line.where, value, unknown)
                 elif name is None:
                     unknown.add(line.where, key, spelling.values())
                 else:
@@ -464,6 +490,15 @@ def _known(
             parsed(line.where, name, value, words_of[name])
             found[name] = (value, line.where)
     return found
+
+
+def _check_parameters(where: str, text: str, unknown: Unknown) -> None:
+    for item in words(text):
+        name, _, value = item.partition("=")
+        if name in NUMBERED_PARAMETERS:
+            parsed(where, name, value, whole)
+        elif name not in PLAIN_PARAMETERS:
+            unknown.add(where, name, (*NUMBERED_PARAMETERS, *PLAIN_PARAMETERS))
 
 
 # ---------------------------------------------------------------------------------------------------------------

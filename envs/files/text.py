@@ -95,13 +95,13 @@ class Unknown:
         if word not in self._by_word:
             self._by_word[word] = f"{shown(word)[1:-1]} ({where}{nearest(word, known)})"
 
-    def warn(self, file: str) -> tuple[str, ...]:
+    def warn(self, file: str, what: str = "unknown, passed over") -> tuple[str, ...]:
         """All of them as `word (where; did you mean ...)`, after one warning if there are any."""
         found = tuple(self._by_word.values())
         if found:
             more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
             warnings.warn(
-                f"{file}: {len(found)} unknown, passed over: {', '.join(found[:MAX_LISTED])}{more}",
+                f"{file}: {len(found)} {what}: {', '.join(found[:MAX_LISTED])}{more}",
                 UnknownWords,
                 stacklevel=3,
             )

@@ -111,12 +111,14 @@ def test_without_gres_conf_the_type_of_a_gpu_is_not_known(tmp_path):
 
 def test_words_that_slurm_does_not_have_are_listed_once_in_one_warning(tmp_path):
     text = SLURM_CONF + "PriorityWeigthAge=5\nPriorityWeigthAge=6\nMyOwn=1\nPartitionName=x Nodes=ALL Deflaut=NO\n"
+    text = text.replace("bf_window=4320", "bf_widnow=4320")
     with pytest.warns(UnknownWords) as caught:
         conf = slurm_conf.read(site(tmp_path, text))
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
-    assert len(conf.unknown) == 3
-    assert "PriorityWeigthAge" in conf.unknown[0] and "line 25; did you mean 'PriorityWeightAge'?" in conf.unknown[0]
-    assert "Deflaut" in conf.unknown[2] and "did you mean 'Default'?" in conf.unknown[2]
+    assert len(conf.unknown) == 4
+    assert "bf_widnow" in conf.unknown[0] and "line 6; did you mean 'bf_window'?" in conf.unknown[0]
+    assert "PriorityWeigthAge" in conf.unknown[1] and "line 25; did you mean 'PriorityWeightAge'?" in conf.unknown[1]
+    assert "Deflaut" in conf.unknown[3] and "did you mean 'Default'?" in conf.unknown[3]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +135,7 @@ def test_words_that_slurm_does_not_have_are_listed_once_in_one_warning(tmp_path)
         ("NodeName=n1\nNodeName=n[1-2]", "line 3: node 'n1' is there already"),
         ("PartitionName=p Nodes=n[1-2]", "line 2: no node 'n1', expected a name from a NodeName or NodeSet line"),
         ("PartitionName=p MaxTime=tomorrow", "MaxTime is 'tomorrow', expected a time"),
+        ("SchedulerParameters=bf_interval=soon", "line 2: bf_interval is 'soon', expected a whole number"),
         ("SchedulerType", "line 2: 'SchedulerType', expected Keyword=value pairs"),
         ("Include nowhere.conf", "nowhere.conf: no such file"),
         ("Include slurm.conf", "includes itself"),
