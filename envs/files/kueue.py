@@ -43,7 +43,7 @@ GROUP = "kueue.x-k8s.io"
 QUEUE_LABEL = f"{GROUP}/queue-name"
 PRIORITY_LABEL = f"{GROUP}/priority-class"
 MIN_PARALLELISM = f"{GROUP}/job-min-parallelism"
-HOSTNAME = "kubernetes.io/hostname"
+COHORT = "cohort/"
 
 POLICIES = ("Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any")
 FUNGIBILITY = {"MayStopSearch": "MayStopSearch", "TryNextFlavor": "TryNextFlavor"}
@@ -263,22 +263,21 @@ class Manifests:
             raise unknown_name(f"LocalQueue of workload {workload.full_name}", name, self.local_queues)
         return self.local_queues[name].cluster_queue
 
-    def queue_specs(self, scale: Callable[[str], int] = lambda resource: 1) -> list[QueueSpec]:
+    def queue_specs(self, scale: Callable[[str], int] = lambda resource: 1, cohort: str = COHORT) -> list[QueueSpec]:
         """Cohorts, then ClusterQueues, with their quotas, for a `WorldSpec`.
 
-        Cohorts that are only named have no quota and no parent. A cohort of the same name as a ClusterQueue is
-        `cohort/NAME`.
+        Cohorts that are only named have no quota and no parent.
 
         Args:
             scale: base units of the core in one of ours, by resource: 1000 for a device-backed GPU.
+            cohort: goes before the names of cohorts: theirs may be those of ClusterQueues, in the core they may not.
         """
         named = {parent for node in (*self.cluster_queues.values(), *self.cohorts.values()) if (parent := node.parent)}
         cohorts = {**self.cohorts, **{name: Cohort(name=name) for name in sorted(named - set(self.cohorts))}}
-        called = {name: f"cohort/{name}" if name in self.cluster_queues else name for name in cohorts}
         return [
             QueueSpec(
-                name=node.name if isinstance(node, ClusterQueue) else called[node.name],
-                parent=None if node.parent is None else called[node.parent],
+                name=node.name if isinstance(node, ClusterQueue) else cohort + node.name,
+                parent=None if node.parent is None else cohort + node.parent,
                 is_cohort=not isinstance(node, ClusterQueue),
                 weight=round(node.weight * 1000),
                 quotas={

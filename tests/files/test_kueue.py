@@ -150,11 +150,11 @@ def test_the_manifest_of_the_text(tmp_path):
     assert (queue.queueing_strategy, queue.preemption) == ("BestEffortFIFO", kueue.Preemption())
     cohort, spec = site.queue_specs()
     assert (cohort.name, cohort.is_cohort, cohort.parent) == (
-        "prod",
+        "cohort/prod",
         True,
         None,
     )  # only named: it is there all the same
-    assert (spec.parent, spec.quotas["default", "nvidia.com/gpu"].nominal) == ("prod", 8)
+    assert (spec.parent, spec.quotas["default", "nvidia.com/gpu"].nominal) == ("cohort/prod", 8)
 
 
 @pytest.mark.parametrize("options", [{}, {"newline": "\r\n", "bom": True}])
@@ -193,10 +193,10 @@ def test_a_site(tmp_path, options):
     assert site.queue_of(job) == "training"
 
     specs = {spec.name: spec for spec in site.queue_specs(lambda resource: 1000 if resource == "nvidia.com/gpu" else 1)}
-    assert [spec.parent for spec in specs.values()] == ["company", None, "ml"]
+    assert [spec.parent for spec in specs.values()] == ["cohort/company", None, "cohort/ml"]
     quota = specs["training"].quotas["h100", "nvidia.com/gpu"]
     assert (quota.nominal, quota.borrowing_limit, quota.lending_limit) == (64_000, 32_000, 0)
-    assert (specs["ml"].weight, specs["training"].weight) == (2000, 500)
+    assert (specs["cohort/ml"].weight, specs["training"].weight) == (2000, 500)
 
 
 def test_a_folder_stands_for_its_files(tmp_path):
