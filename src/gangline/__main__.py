@@ -30,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
     picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
     picture.add_argument("overrides", nargs="*", help="settings as key=value")
+    replay = commands.add_parser("replay", help="run a Slurm site's own jobs under other rules")
+    replay.add_argument("sacct", help="output of sacct -P (docs/files.md)")
+    replay.add_argument("--slurm-conf", required=True, help="slurm.conf of the site, gres.conf beside it")
+    replay.add_argument("--accounts", help="output of sacctmgr show assoc -P, or of sacctmgr dump")
+    replay.add_argument("--schedulers", default="fifo,easy,drf_greedy", help="names, as gangline schedulers lists them")
+    replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
     options = parser.parse_args(arguments)
     try:
         if options.command == "worlds":
@@ -38,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print_schedulers()
         elif options.command == "picture":
             _draw_picture(options)
+        elif options.command == "replay":
+            from gangline.agents.replay import print_replay
+
+            schedulers = [name for name in options.schedulers.split(",") if name]
+            print_replay(options.sacct, options.slurm_conf, options.accounts, schedulers, _settings(options.overrides))
         else:
             from gangline.agents.reward_spread import print_reward_spread
 

@@ -95,6 +95,7 @@ def test_a_month_is_read_and_everything_left_out_is_counted(tmp_path):
         "uneven_jobs": 0,
         "state_cancelled": 2,
         "t0_epoch_ms": 1_709_280_000_000,  # 2024-03-01 08:00 UTC
+        "recorded_wait_mean_s": 1792,  # (10 + 15 + 20 + 10 + 40 + 60 + 54 + 30 min) / 8
     }
     assert want.items() <= trace.report.items()
     assert trace.tenants == ("chem", "physics")

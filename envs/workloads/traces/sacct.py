@@ -96,7 +96,8 @@ def load(
 
     Returns: training gangs; the walltime claim is Timelimit; none where it is UNLIMITED or Partition_Limit. Report:
         `rows_read`, `rows_kept`, `step_lines`, `out_of_order`, `dropped_*`, `repaired_*`, `state_<name>`,
-        `unknown_tenant`, `het_jobs`, `uneven_jobs`, `claim_partition_limit`, `claim_below_run`, `t0_epoch_ms`.
+        `unknown_tenant`, `het_jobs`, `uneven_jobs`, `claim_partition_limit`, `claim_below_run`, `t0_epoch_ms`, and
+        what the site's own scheduler did: `recorded_wait_mean_s`, `recorded_wait_p95_s`.
 
     Raises:
         GanglineError: a column that is missing, or the first row (from 1) with a value that makes no sense.
@@ -135,6 +136,9 @@ def load(
     report["repaired_zero_duration"] = int((run <= 0).sum())
     run = np.maximum(run, SECOND_MS)
     rows["work_ms"] = run
+    waits = np.maximum(start - t0 - rows["eligible_ms"], 0)
+    report["recorded_wait_mean_s"] = round(waits.mean() / SECOND_MS)
+    report["recorded_wait_p95_s"] = round(np.percentile(waits, 95) / SECOND_MS)
     rows["claim_ms"] = np.array([NEVER if job.claim_ms is None else job.claim_ms for job in jobs], np.int64)
     report["claim_below_run"] = int((rows["claim_ms"] < run).sum())
     rows["checkpoint_interval_ms"] = NEVER if checkpoint_interval_ms is None else checkpoint_interval_ms
