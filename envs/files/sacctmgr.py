@@ -251,6 +251,7 @@ def read_accounts(path: str | Path) -> Accounts:
         cluster, found = _dumped(lines, str(path))
     else:
         cluster, found = _shown(lines, str(path))
+    _check_tree(found, str(path))
     unknown = Unknown()
     rows = [
         Association(
@@ -371,7 +372,6 @@ def _shown(lines: list[str], path: str) -> tuple[str, list[_Row]]:
             raise GanglineError(
                 f"{where}: {kind} {shown(user or account)} is under {shown(parent)}, expected an account of this file"
             )
-    _check_tree(rows, path)
     return next(iter(clusters), ""), rows
 
 
@@ -385,13 +385,22 @@ def _parent_named(row: Mapping[str, str]) -> str | None:
 
 
 def _check_tree(rows: list[_Row], path: str) -> None:
-    """No account is above itself; Slurm has no limit, but nobody has hundreds of levels."""
+    """Each account and user of an account is there once, and no account is above itself."""
+    seen: set[tuple[str, str | None, str]] = set()
+    for account, user, above, given, where in rows:
+        key = (account, user, given.get("partition", ""))
+        what = f"account {shown(account)}" if user is None else f"user {shown(user)} of account {shown(account)}"
+        if key in seen:
+            raise GanglineError(f"{where}: {what} is there already, expected each once")
+        if user is None and above is not None and account == ROOT:
+            raise GanglineError(f"{where}: account 'root' is under {shown(above)}, expected it at the top")
+        seen.add(key)
     parent = {account: above for account, user, above, *_ in rows if user is None}
     for account in parent:
         depth, at = 0, parent[account]
         while at is not None and at != ROOT:
             depth, at = depth + 1, parent.get(at)
-            if depth > MAX_DEPTH:
+            if depth > MAX_DEPTH:  # Slurm has no limit, but nobody has hundreds of levels
                 raise GanglineError(
                     f"accounts {path}: account {shown(account)} is above itself, or more than {MAX_DEPTH} levels deep; "
                     "expected a tree"

@@ -35,6 +35,8 @@ from gangline.envs.files.text import (
     words,
 )
 
+MAX_LINE = 1 << 16  # characters of a command
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
@@ -301,10 +303,7 @@ def read_command(line: str, *, folder: str | Path | None = None) -> JobRequest:
         GanglineError: one line: not an sbatch command, an option that sbatch does not have, a wrong value.
     """
     where = "sbatch command"
-    try:
-        parts = shlex.split(re.sub(r"\\\r?\n", " ", line))
-    except ValueError as error:
-        raise GanglineError(f"{where}: {shown(line)} has no end ({error}), expected closed quotes") from None
+    parts = _split(re.sub(r"\\\r?\n", " ", line), where)
     while parts and (parts[0] == "$" or re.fullmatch(r"\w+=.*", parts[0], re.DOTALL)):
         parts.pop(0)
     if not parts or parts[0].rpartition("/")[2] != "sbatch":
@@ -327,10 +326,7 @@ def read_script(path: str | Path) -> JobRequest:
     for number, line in enumerate(lines_of(read_text(path, "script")), 1):
         if line.startswith("#SBATCH"):
             where = f"script {path} line {number}"
-            try:
-                parts = shlex.split(line[len("#SBATCH") :], comments=True)
-            except ValueError as error:
-                raise GanglineError(f"{where}: {shown(line)} has no end ({error}), expected closed quotes") from None
+            parts = _split(line[len("#SBATCH") :], where, comments=True)
             if parts and parts[0] in ("hetjob", "packjob"):
                 raise GanglineError(f"{where}: a heterogeneous job, expected one component")
             given, rest = _options(parts, where)
@@ -340,6 +336,16 @@ def read_script(path: str | Path) -> JobRequest:
         elif line.strip() and not line.startswith("#"):
             break
     return _checked(request, f"script {path}")
+
+
+def _split(line: str, where: str, comments: bool = False) -> list[str]:
+    """The words of a line, as a shell would have them."""
+    if len(line) > MAX_LINE:
+        raise GanglineError(f"{where}: {len(line)} characters, expected at most {MAX_LINE}")
+    try:
+        return shlex.split(line, comments=comments)
+    except ValueError as error:
+        raise GanglineError(f"{where}: {shown(line)} has no end ({error}), expected closed quotes") from None
 
 
 def _options(parts: list[str], where: str) -> tuple[dict[str, Any], list[str]]:

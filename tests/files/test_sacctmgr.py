@@ -128,6 +128,13 @@ def test_lineage_names_the_parent(tmp_path):
         ("Account|User|Share\na||10\na|bob\n", "line 3: 2 fields, expected 3"),
         ("Account|User|ParentName\na||b\n", "line 2: account 'a' is under 'b', expected an account of this file"),
         ("Account|User|ParentName\na||b\nb||a\n", "is above itself"),
+        ("Account|User|Share\na||1\na|bob|1\na||2\n", "line 4: account 'a' is there already, expected each once"),
+        ("Account|User|Share\na||1\na|bob|1\na|bob|1\n", "line 4: user 'bob' of account 'a' is there already"),
+        (
+            "Account - 'a':\nParent - 'a'\nAccount - 'root'\n",
+            "line 3: account 'root' is under 'a', expected it at the top",
+        ),
+        ("Cluster - 'x'\nAccount - 'a'\nParent - 'a'\nAccount - 'a'\n", "line 4: account 'a' is there already"),
         ("Account|User|GrpTRES\na||gpu\n", "grptres is 'gpu', expected resources such as"),
         ("Cluster|Account|User\nx|a|\ny|b|\n", "clusters x, y, expected one"),
         ("Cluster - 'x'\nParent - 'nobody'\n", "line 2: no account 'nobody' yet"),

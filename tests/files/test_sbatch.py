@@ -98,7 +98,8 @@ def test_gpus_that_do_not_divide_by_the_nodes_are_pods_of_two_kinds():
         ("sbatch -N 2 --gres=gpu:8 --gpus=8 x", "8 GPUs in all and 8 on each of 2 nodes, expected one number"),
         ("sbatch -N 1 : -N 2 x.sh", "a heterogeneous job"),
         ("sbatch --array=5-1000000000 x.sh", "--array is '5-1000000000', expected"),
-        ("sbatch --nodes=" + "9" * 1_000_000 + " x.sh", "expected a number of nodes"),
+        ("sbatch --nodes=" + "9" * 1_000 + " x.sh", "expected a number of nodes"),
+        ("sbatch --nodes=" + "9" * 5_000_000 + " x.sh", "5000020 characters, expected at most 65536"),
     ],
 )
 def test_a_wrong_command_is_one_line(line, want):
