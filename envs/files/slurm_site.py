@@ -29,11 +29,12 @@ def world_of(conf: slurm_conf.SlurmConf, trace: JobTrace, accounts: sacctmgr.Acc
         replace(node, amounts={name: node.amounts[name] for name in trace.resources if name in node.amounts})
         for node in conf.node_specs()
     ]
+    typed = () if trace.flavors == ("default",) else trace.flavors  # jobs name flavors by index: theirs come first
     if not any(node.amounts.get("gpu") for node in nodes):
         raise GanglineError(f"{conf.path}: no node with GPUs, expected NodeName lines with Gres=gpu:8 or the like")
     return WorldSpec(
         resources=trace.resources,
-        flavors=tuple(dict.fromkeys(node.flavor for node in nodes)),
+        flavors=tuple(dict.fromkeys([*typed, *(node.flavor for node in nodes)])),
         nodes=nodes,
         tenants=[TenantSpec(name=name, weight=_weight(shares.get(name, 1))) for name in trace.tenants],
         users=[

@@ -172,12 +172,18 @@ def _outside(text: str, separator: str, opening: str, closing: str) -> Iterator[
 # ---------------------------------------------------------------------------------------------------------------
 
 
+def tres_name(text: str) -> str:
+    """The name of a resource, lower case but for a type: `GRES/gpu:H100` is `gres/gpu:H100`."""
+    name, colon, kind = text.strip().partition(":")
+    return name.lower() + colon + kind
+
+
 def tres(text: str) -> dict[str, int]:
-    """Trackable resources: `cpu=64,mem=512G,node=8,gres/gpu:h100=64`; names lower case, memory in bytes."""
+    """Trackable resources: `cpu=64,mem=512G,node=8,gres/gpu:h100=64`; memory in bytes."""
     amounts = {}
     for part in words(text):
         name, equals, value = part.partition("=")
-        name = name.strip().lower()
+        name = tres_name(name)
         if not equals or not name:
             raise Expected("resources such as cpu=64,mem=512G,gres/gpu=8")
         if name == "mem":
@@ -199,7 +205,7 @@ def gpus_of(amounts: dict[str, int]) -> tuple[int, str | None]:
 
 
 def tres_weights(text: str) -> dict[str, float]:
-    """Weights per unit: `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`. Names lower case; memory per MiB, all others per piece."""
+    """Weights per unit: `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`. Memory per MiB, all others per piece."""
     weights = {}
     for part in words(text):
         name, equals, value = part.partition("=")
@@ -208,7 +214,7 @@ def tres_weights(text: str) -> dict[str, float]:
         found = re.fullmatch(r"(.*?)([KMGTP]?)", value.strip(), re.IGNORECASE | re.DOTALL)
         assert found is not None
         per = _SIZE_IN_MIB[found[2].upper()] if name.strip().lower() == "mem" else 1
-        weights[name.strip().lower()] = real(found[1]) / per
+        weights[tres_name(name)] = real(found[1]) / per
     return weights
 
 

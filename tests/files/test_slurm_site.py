@@ -31,6 +31,14 @@ def test_nodes_tenants_and_users_have_the_names_of_the_files(tmp_path):
     World(spec, trace)  # the trace's tables fit
 
 
+def test_flavors_that_jobs_name_come_first(tmp_path):
+    conf = slurm_conf.read(site(tmp_path))
+    asked = {"ReqTRES": "cpu=1,gres/gpu:a100=8"}
+    rows = write(tmp_path / "march.txt", text({**MONTH[0], **asked}, *MONTH[1:]))
+    assert world_of(conf, load("sacct", rows, gpu_types="requested")).flavors == ("a100", "h100", "cpu")
+    assert world_of(conf, load("sacct", rows)).flavors == ("h100", "a100", "cpu")
+
+
 def test_only_what_the_trace_counts_is_offered_and_a_site_without_gpus_is_refused(tmp_path):
     trace = load("sacct", write(tmp_path / "march.txt", text(*MONTH)))
     spec = world_of(slurm_conf.read(site(tmp_path)), trace)

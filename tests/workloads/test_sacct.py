@@ -142,6 +142,19 @@ def test_gpus_that_do_not_divide_by_the_nodes_fill_one_node_after_the_other(tmp_
     assert trace.pod_sets["request"][:, :2].tolist() == [[8000, 16_000], [4000, 8000]]
 
 
+def test_a_job_that_asked_for_a_type_gets_no_other(tmp_path):
+    rows = (
+        row("1", "08:00:00", "08:00:00", "09:00:00", ReqTRES="cpu=1,gres/gpu:H100=8,gres/gpu=8"),
+        row("2", "08:00:00", "08:00:00", "09:00:00", ReqTRES="cpu=1,gres/gpu=8"),  # got h100, asked for any
+        row("3", "08:00:00", "08:00:00", "09:00:00", ReqTRES="cpu=1,gres/gpu:a100=8"),
+    )
+    trace = read(tmp_path, *rows, gpu_types="requested")
+    assert trace.flavors == ("H100", "a100")
+    allowed = trace.pod_sets["flavors"][trace.rows["first_pod_set"]]
+    assert [[f for f in row if f != NONE] for row in allowed.tolist()] == [[0], list(range(8)), [1]]
+    assert read(tmp_path, *rows).flavors == ("default",)
+
+
 def test_with_outcomes_jobs_fail_are_cancelled_and_run_into_their_limit_as_they_did(tmp_path):
     trace = read(tmp_path, *MONTH, outcomes=True)
     failed, timed_out, cancelled = trace.rows[2], trace.rows[3], trace.rows[6]

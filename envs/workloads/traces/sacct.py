@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from gangline.envs.core.spec import DEFAULT_CHECKPOINT_INTERVAL_MS
 from gangline.envs.core.trace import new_pod_sets, new_rows
-from gangline.envs.core.types import MAX_GPUS_PER_NODE, NEVER, NONE, ONE_GPU, Outcome
+from gangline.envs.core.types import MAX_FLAVORS, MAX_GPUS_PER_NODE, NEVER, NONE, ONE_GPU, Outcome
 from gangline.envs.errors import GanglineError
 from gangline.envs.files.slurm_values import SECOND_MS, date_ms, gpus_of, gres, time_ms, tres
 from gangline.envs.files.text import column_index, count, lines_of, parsed, read_text, shown
@@ -48,6 +49,16 @@ _JOB_ID = re.compile(r"(\d{1,18})(?:_(\d{1,9})|_\[([^\]]*)\]?)?(?:\+(\d{1,6}))?\
 _STEP = re.compile(r"\d+(?:_\d+|_\[[^\]]*\]?)?(?:\+\d+)?\.")
 
 
+class _Part(NamedTuple):
+    """What a job, or a component of a heterogeneous one, had in all."""
+
+    nodes: int  # 0 = unknown
+    gpus: int
+    cpus: int
+    bytes: int
+    gpu_type: str  # that it asked for; "" = none
+
+
 @dataclass
 class _Job:
     """One job, or what is known of it so far."""
@@ -60,7 +71,7 @@ class _Job:
     state: str
     claim_ms: int | None
     names: tuple[str, str, str, str]  # account, user, qos, partition
-    parts: list[tuple[int, int, int, int]] = field(default_factory=list)  # (nodes, GPUs, CPUs, bytes) of components
+    parts: list[_Part] = field(default_factory=list)
 
 
 def load(
@@ -69,6 +80,7 @@ def load(
     tenant: str = "account",
     resources: str = "gpu",
     cpu_jobs: str = "drop",
+    gpu_types: str = "any",
     running: str = "drop",
     outcomes: bool = False,
     eligible: bool = True,
@@ -86,6 +98,8 @@ def load(
             Empty becomes `unknown`.
         resources: what pods ask for: `gpu`, `gpu_cpu` or `gpu_cpu_memory`. The world must count the same.
         cpu_jobs: jobs without GPUs: `drop`, or `keep`, where CPUs are counted.
+        gpu_types: `any` GPU will do, or the type that ReqTRES names where it names one (`requested`): the trace's
+            flavors are then the types, and the world's must begin with them (`slurm_site.world_of` sees to that).
         running: jobs that had not ended: `drop`, or `cut`: they are taken to end at the last moment of the file.
         outcomes: follow the state: failed jobs fail at the end of their run; cancelled ones are cancelled at the time
             they were, and would have gone on to their limit; those that ran into their limit are killed there.
@@ -105,6 +119,7 @@ def load(
     chosen("tenant", tenant, TENANTS)
     chosen("resources", resources, tuple(RESOURCES))
     chosen("cpu_jobs", cpu_jobs, ("drop", "keep"))
+    chosen("gpu_types", gpu_types, ("any", "requested"))
     chosen("running", running, ("drop", "cut"))
     if cpu_jobs == "keep" and resources == "gpu":
         raise GanglineError("cpu_jobs is 'keep', expected resources=gpu_cpu with it: these jobs ask for CPUs only")
@@ -112,7 +127,7 @@ def load(
     jobs = _jobs(path, report)
     jobs = _started(jobs, running, report)
     if cpu_jobs == "drop":
-        kept = [job for job in jobs if any(part[1] for part in job.parts)]
+        kept = [job for job in jobs if any(part.gpus for part in job.parts)]
         report["dropped_no_gpu"] = len(jobs) - len(kept)
         jobs = kept
     if not jobs:
@@ -145,11 +160,25 @@ def load(
     rows["source_row"] = [job.row for job in jobs]
     if outcomes:
         _follow_state(rows, np.array([job.state for job in jobs]), start - t0)
-    pod_sets = _pod_sets(rows, jobs, resources, gpus_per_pod, report)
+    types = sorted({part.gpu_type for job in jobs for part in job.parts} - {""}) if gpu_types == "requested" else []
+    if len(types) > MAX_FLAVORS:
+        raise GanglineError(
+            f"sacct trace {path}: {len(types)} GPU types, expected at most {MAX_FLAVORS}; gpu_types=any"
+        )
+    pod_sets = _pod_sets(rows, jobs, resources, gpus_per_pod, types, report)
     tenants, index = _tenants(jobs, tenant, report)
     rows["tenant"] = index
     users, rows["user"], user_tenant = _users(jobs, index, tenants)
-    return JobTrace.build(rows, pod_sets, tenants, users, RESOURCES[resources], user_tenant=user_tenant, report=report)
+    return JobTrace.build(
+        rows,
+        pod_sets,
+        tenants,
+        users,
+        RESOURCES[resources],
+        types or ("default",),
+        user_tenant=user_tenant,
+        report=report,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -271,8 +300,8 @@ def _claim_ms(where: str, line: Mapping[str, str], report: dict[str, int]) -> in
     return (parsed(where, "Timelimit", text, time_ms) if text else None) or None
 
 
-def _amounts(where: str, line: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """(nodes, GPUs, CPUs, bytes) of the whole component: allocated, else requested; nodes 0 where unknown."""
+def _amounts(where: str, line: Mapping[str, str]) -> _Part:
+    """What the whole component had: allocated, else requested."""
     name = "AllocTRES" if line.get("AllocTRES") else "ReqTRES"
     amounts = parsed(where, name, line.get(name, ""), _tres)
     nodes = amounts.get("node", 0)
@@ -288,7 +317,8 @@ def _amounts(where: str, line: Mapping[str, str]) -> tuple[int, int, int, int]:
     for column in ("NCPUS", "AllocCPUS", "ReqCPUS"):
         if not cpus and line.get(column):
             cpus = parsed(where, column, line[column], count)
-    return nodes, gpus, cpus, amounts.get("mem", 0)
+    asked = parsed(where, "ReqTRES", line.get("ReqTRES", ""), _tres)  # what was given is no wish for it
+    return _Part(nodes, gpus, cpus, amounts.get("mem", 0), gpus_of(asked)[1] or "")
 
 
 _tres = lru_cache(maxsize=4096)(tres)  # a month has few different requests
@@ -335,46 +365,53 @@ def _follow_state(rows: np.ndarray, state: np.ndarray, start_ms: np.ndarray) -> 
     rows["work_ms"][timed_out] = np.maximum(run, rows["claim_ms"] + 1)[timed_out]
 
 
+class _Entry(NamedTuple):
+    """Equal pods: an entry of the pod-set table."""
+
+    pods: int
+    amounts: tuple[int, int, int]  # of each: milli-GPU, milli-CPU, bytes
+    gpu_type: str
+
+
 def _pod_sets(
-    rows: np.ndarray, jobs: list[_Job], resources: str, gpus_per_pod: int, report: dict[str, int]
+    rows: np.ndarray, jobs: list[_Job], resources: str, gpus_per_pod: int, types: list[str], report: dict[str, int]
 ) -> np.ndarray:
     """The pod-set table; equal jobs share their entries. Writes the rows' columns that point into it."""
-    table: list[tuple[int, int, int, int]] = []  # (pods, milli-GPU, milli-CPU, bytes) of each entry
-    place: dict[tuple[tuple[int, int, int, int], ...], tuple[int, int, int]] = {}
+    table: list[_Entry] = []
+    place: dict[tuple[_Part, ...], tuple[int, int, int]] = {}
     report["uneven_jobs"] = 0
     for i, job in enumerate(jobs):
         parts = tuple(job.parts)
         if parts not in place:
             own = [entry for part in parts for entry in _cut(part, gpus_per_pod)]
-            place[parts] = len(table), len(own), sum(pods for pods, *_ in own)
+            place[parts] = len(table), len(own), sum(entry.pods for entry in own)
             table += own
-        report["uneven_jobs"] += any(gpus % nodes if nodes else gpus > 1 for nodes, gpus, *_ in parts)
+        report["uneven_jobs"] += any(part.gpus % part.nodes if part.nodes else part.gpus > 1 for part in parts)
         rows["first_pod_set"][i], rows["num_pod_sets"][i], rows["min_member"][i] = place[parts]
     pod_sets = new_pod_sets(len(table))
     for r, _ in enumerate(RESOURCES[resources]):
-        amounts = np.array([entry[1 + r] for entry in table], np.int64)
+        amounts = np.array([entry.amounts[r] for entry in table], np.int64)
         pod_sets["request"][:, r] = amounts
         pod_sets["asked"] |= ((amounts > 0) << r).astype(np.uint8)
-    pod_sets["count"] = pod_sets["min_count"] = [entry[0] for entry in table]
+    pod_sets["count"] = pod_sets["min_count"] = [entry.pods for entry in table]
+    for row, entry in enumerate(table):
+        if entry.gpu_type in types:
+            pod_sets["flavors"][row] = NONE
+            pod_sets["flavors"][row, 0] = types.index(entry.gpu_type)
     return pod_sets
 
 
-def _cut(part: tuple[int, int, int, int], gpus_per_pod: int) -> list[tuple[int, int, int, int]]:
+def _cut(part: _Part, gpus_per_pod: int) -> list[_Entry]:
     """A component as pods: one a node; GPUs that do not divide by the nodes fill one node after the other."""
-    nodes, gpus, cpus, memory = part
+    nodes, gpus, cpus, memory, kind = part
     if nodes and gpus % nodes == 0 and gpus // nodes <= MAX_GPUS_PER_NODE:
-        return [(nodes, gpus // nodes * ONE_GPU, -(-cpus * 1000 // nodes), -(-memory // nodes))]
+        return [_Entry(nodes, (gpus // nodes * ONE_GPU, -(-cpus * 1000 // nodes), -(-memory // nodes)), kind)]
     if not gpus:
-        return [(1, 0, cpus * 1000, memory)]
+        return [_Entry(1, (0, cpus * 1000, memory), kind)]
     pods = pods_of(np.array([gpus * ONE_GPU]), gpus_per_pod)
     return [
-        (
-            int(entry["count"]),
-            int(entry["request"][0]),
-            -(-cpus * int(entry["request"][0]) // gpus),
-            -(-memory * int(entry["request"][0]) // (gpus * ONE_GPU)),
-        )
-        for entry in pods.table
+        _Entry(count, (milli, -(-cpus * milli // gpus), -(-memory * milli // (gpus * ONE_GPU))), kind)
+        for count, milli in zip(pods.table["count"].tolist(), pods.table["request"][:, 0].tolist(), strict=True)
     ]
 
 
