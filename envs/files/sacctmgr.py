@@ -63,6 +63,7 @@ LIMITS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "max_wall_ms": (time_ms, ("maxwall", "maxwallduration", "maxwalldurationperjob")),
     "qos": (words, ("qos",)),
     "default_qos": (str.strip, ("defqos", "defaultqos")),
+    "number": (count, ("id",)),
 }
 COLUMNS = (
     "cluster",
@@ -110,6 +111,7 @@ class Association:
     max_wall_ms: int | None = None
     qos: tuple[str, ...] = ()
     default_qos: str | None = None
+    number: int | None = None  # in order of creation
     given: Mapping[str, str] = field(default_factory=dict)  # title (lower case, no blanks) -> text
 
 
@@ -155,7 +157,7 @@ class Accounts:
         """
         tree: list[dict[str, Any]] = []
         for row in self.children(account):
-            limits = {k: v for k, v in row.given.items() if k not in LIMITS["shares"][1] and k not in COLUMNS}
+            limits = {k: v for k, v in row.given.items() if k not in (*LIMITS["shares"][1], *COLUMNS, "id")}
             if row.user is None:
                 children = self.nested(row.account)
                 tree.append({"name": row.account, "shares": row.shares, "set": limits, "children": children})

@@ -31,6 +31,7 @@ from gangline.envs.files.slurm_values import (
     yes_or_no,
 )
 from gangline.envs.files.text import (
+    Expected,
     Unknown,
     count,
     lines_of,
@@ -60,6 +61,13 @@ def modes(text: str) -> tuple[str, ...]:
     return tuple(
         one_of("off", "cancel", "gang", "requeue", "suspend", "within", "priority")(mode) for mode in words(text)
     )
+
+
+def over_subscribe(text: str) -> str:
+    """NO, EXCLUSIVE, YES, FORCE; the last two with a number of jobs or without."""
+    if not re.fullmatch(r"(NO|EXCLUSIVE|(YES|FORCE)(:\d{1,6})?)", text.strip().upper()):
+        raise Expected("one of NO, EXCLUSIVE, YES, FORCE, FORCE:4")
+    return text.strip().upper()
 
 
 Parser = Callable[[str], Any]
@@ -173,12 +181,12 @@ PARTITION_WORDS: dict[str, Parser] = {
     "MaxTime": time_ms,
     "MinNodes": count,
     "Nodes": str,
-    "OverSubscribe": word,
+    "OverSubscribe": over_subscribe,
     "PreemptMode": modes,
     "PriorityJobFactor": count,
     "PriorityTier": count,
     "QOS": word,
-    "Shared": word,
+    "Shared": over_subscribe,
     "State": one_of("UP", "DOWN", "DRAIN", "INACTIVE"),
     "TRESBillingWeights": tres_weights,
 }
@@ -673,7 +681,7 @@ def _partition(name: str, nodes: tuple[str, ...], given: Mapping[str, str]) -> S
         priority_job_factor=value("PriorityJobFactor", 1),
         preempt_mode=value("PreemptMode", None),
         grace_time_ms=value("GraceTime", 0),
-        over_subscribe=value("OverSubscribe", value("Shared", "NO")).upper(),
+        over_subscribe=value("OverSubscribe", value("Shared", "NO")),
         lln=value("LLN", False),
         exclusive_user=value("ExclusiveUser", False),
         min_nodes=value("MinNodes", 0),

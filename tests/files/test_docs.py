@@ -19,4 +19,4 @@ def test_the_page_names_every_option_of_the_loader_and_every_kind_that_is_read()
         assert f"`{option}`" in PAGE or option in ("gpus_per_pod", "checkpoint_interval_ms"), option
     fields = [name for name in kueue.Manifests.__dataclass_fields__ if name != "unknown"]
     assert [name for name in fields if f"`{name}`" not in PAGE] == []
-    assert [kind for (_, kind) in volcano._READERS if kind not in PAGE] == []
+    assert [kind for (_, kind) in (*kueue.KINDS, *volcano.KINDS) if kind not in PAGE] == []

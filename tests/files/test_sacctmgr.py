@@ -135,6 +135,7 @@ def test_lineage_names_the_parent(tmp_path):
             "line 3: account 'root' is under 'a', expected it at the top",
         ),
         ("Cluster - 'x'\nAccount - 'a'\nParent - 'a'\nAccount - 'a'\n", "line 4: account 'a' is there already"),
+        ("Account|User|ID\na||x7\n", "line 2: id is 'x7', expected a whole number"),
         ("Account|User|GrpTRES\na||gpu\n", "grptres is 'gpu', expected resources such as"),
         ("Cluster|Account|User\nx|a|\ny|b|\n", "clusters x, y, expected one"),
         ("Cluster - 'x'\nParent - 'nobody'\n", "line 2: no account 'nobody' yet"),

@@ -134,6 +134,7 @@ def test_words_that_slurm_does_not_have_are_listed_once_in_one_warning(tmp_path)
         ("NodeName=n1 CPUs=0", "CPUs is '0', expected a whole number of at least 1"),
         ("NodeName=n1\nNodeName=n[1-2]", "line 3: node 'n1' is there already"),
         ("PartitionName=p Nodes=n[1-2]", "line 2: no node 'n1', expected a name from a NodeName or NodeSet line"),
+        ("PartitionName=p OverSubscribe=FORCE:many", "OverSubscribe is 'FORCE:many', expected one of NO, EXCLUSIVE"),
         ("PartitionName=p MaxTime=tomorrow", "MaxTime is 'tomorrow', expected a time"),
         ("SchedulerParameters=bf_interval=soon", "line 2: bf_interval is 'soon', expected a whole number"),
         ("SchedulerType", "line 2: 'SchedulerType', expected Keyword=value pairs"),

@@ -1,20 +1,9 @@
-"""Volcano's files: `volcano-scheduler.conf`, and manifests of Queues, PodGroups, Jobs, HyperNodes.
-
-    conf = volcano.read_conf("volcano-scheduler.conf")   # or the ConfigMap that holds it
-    conf.actions, conf.tiers[0][1].switches
-    site = volcano.read("queues.yaml", "jobs/", "nodes.yaml")
-    site.pod_groups["default/train"], site.pods
-
-A `batch.volcano.sh` Job becomes the PodGroup and the pods that Volcano's controller would make of it. Amounts are base
-units (milli-CPU, bytes, whole pieces). Source: volcano-sh/volcano `pkg/scheduler/conf`, `pkg/controllers/job`;
-volcano-sh/apis.
-"""
+"""From files to `Manifests`: Queue, PodGroup, Job, Pod, HyperNode; what names priority classes is read last."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,206 +11,27 @@ from gangline.envs.errors import GanglineError
 from gangline.envs.files.kubernetes import (
     Document,
     Fields,
-    Node,
     PriorityClass,
     documents,
     files_of,
     kind_of,
-    load_yaml,
     meta_of,
     node_of,
-    parse_yaml,
     pod_template,
     priority_class_of,
     priority_of,
 )
-from gangline.envs.files.text import Unknown, nearest, shown
-
-# ---------------------------------------------------------------------------------------------------------------
-# volcano-scheduler.conf
-# ---------------------------------------------------------------------------------------------------------------
-
-ACTIONS = (
-    *("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim"),
-    *("elect", "reserve"),  # of old versions
+from gangline.envs.files.text import Unknown, shown
+from gangline.envs.files.volcano.objects import (
+    DEFAULT_QUEUE,
+    HyperNode,
+    Manifests,
+    NetworkTopology,
+    Pod,
+    PodGroup,
+    Queue,
+    SubGroup,
 )
-PLUGINS = (
-    *("binpack", "capacity", "cdp", "conformance", "deviceshare", "drf", "extender", "gang", "network-topology-aware"),
-    *(
-        "group-topology-affinity",
-        "nodegroup",
-        "nodeorder",
-        "numaaware",
-        "overcommit",
-        "pdb",
-        "predicates",
-        "priority",
-        "proportion",
-    ),
-    *("rescheduling", "resource-strategy-fit", "resourcequota", "sla", "task-topology", "tdm", "usage"),
-    *("crossquota", "reservation", "sra"),
-)
-# The word in the file (`enableJobOrder`; some versions write `enabledJobOrder`) less its beginning -> ours.
-SWITCHES = {
-    "Allocatable": "allocatable",
-    "BestNode": "best_node",
-    "ClusterOrder": "cluster_order",
-    "Hierarchy": "hierarchy",
-    "HyperNodeGradient": "hypernode_gradient",
-    "HyperNodeOrder": "hypernode_order",
-    "JobEnqueued": "job_enqueued",
-    "JobOrder": "job_order",
-    "JobPipelined": "job_pipelined",
-    "JobReady": "job_ready",
-    "JobStarving": "job_starving",
-    "NamespaceOrder": "namespace_order",
-    "NodeOrder": "node_order",
-    "Overused": "overused",
-    "Predicate": "predicate",
-    "Preemptable": "preemptable",
-    "Preemptive": "preemptive",
-    "QueueOrder": "queue_order",
-    "Reclaimable": "reclaimable",
-    "ReservedNodes": "reserved_nodes",
-    "SubJobOrder": "sub_job_order",
-    "SubJobPipelined": "sub_job_pipelined",
-    "SubJobReady": "sub_job_ready",
-    "TargetJob": "target_job",
-    "TaskOrder": "task_order",
-    "Victim": "victim",
-}
-OFF_UNLESS_SAID = ("hierarchy", "cluster_order")  # every other switch is on once a file is loaded
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plugin:
-    """A plugin of a tier.
-
-    Attributes:
-        name: Volcano's.
-        switches: those that the file sets: ours -> on or off.
-        arguments: as the file gives them; numbers and switches in quotes stay texts.
-    """
-
-    name: str
-    switches: Mapping[str, bool] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    def is_on(self, switch: str) -> bool:
-        """Whether a switch of `SWITCHES` is on: as the file says, else Volcano's default."""
-        return self.switches.get(switch, switch not in OFF_UNLESS_SAID)
-
-    @property
-    def enabled(self) -> tuple[str, ...]:
-        """The switches that are on."""
-        return tuple(switch for switch in SWITCHES.values() if self.is_on(switch))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchedulerConf:
-    """A `volcano-scheduler.conf`.
-
-    Attributes:
-        actions: in order.
-        tiers: plugins of each tier, in order.
-        action_arguments: action -> arguments, from `configurations`.
-        unknown: fields that were passed over, with their place.
-    """
-
-    actions: tuple[str, ...]
-    tiers: tuple[tuple[Plugin, ...], ...]
-    action_arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
-
-
-def read_conf(path: str | Path) -> SchedulerConf:
-    """Read `volcano-scheduler.conf`, or the ConfigMap with it (`kubectl get configmap -o yaml`).
-
-    Raises:
-        GanglineError: one line with the file and the path of the field: an action or a plugin that Volcano does not
-            have, a wrong value, drf with hierarchy beside proportion.
-    """
-    path = Path(path)
-    unknown = Unknown()
-    where = f"volcano conf {path}"
-    contents = [content for content in load_yaml(path, "volcano conf") if content is not None]
-    if len(contents) != 1:
-        raise GanglineError(f"{where}: {len(contents)} documents, expected one")
-    top = Fields(contents[0], where, "", unknown)
-    if top.text("kind") == "ConfigMap":
-        data = top.labels("data")
-        keys = [key for key in data if key.endswith(".conf")]
-        if len(keys) != 1:
-            raise top.wrong("data", "one entry volcano-scheduler.conf")
-        inner = f"{where} {keys[0]}"
-        inside = [content for content in parse_yaml(data[keys[0]], inner) if content is not None]
-        top = top.within(inside[0] if inside else {}, inner)
-    conf = _conf(top)
-    return SchedulerConf(
-        actions=conf.actions,
-        tiers=conf.tiers,
-        action_arguments=conf.action_arguments,
-        unknown=unknown.warn(str(path)),
-    )
-
-
-def _conf(top: Fields) -> SchedulerConf:
-    if "tiers" not in top:
-        raise top.wrong("tiers", "a list of tiers with plugins")
-    actions = tuple(action.strip() for action in top.name("actions").split(",") if action.strip())
-    for action in actions:
-        _known(top, "actions", "action", action, ACTIONS)
-    tiers = []
-    for tier in top.each("tiers"):
-        plugins = tuple(_plugin(entry) for entry in tier.each("plugins"))
-        names = {plugin.name: plugin for plugin in plugins}
-        if "proportion" in names and "drf" in names and names["drf"].is_on("hierarchy"):
-            raise GanglineError(
-                f"{tier.where}: {tier.path} has proportion beside drf with enableHierarchy, expected one of them"
-            )
-        tiers.append(plugins)
-        tier.done()
-    arguments = {}
-    for entry in top.each("configurations"):
-        name = entry.name()
-        _known(entry, "name", "action", name, ACTIONS)
-        arguments[name] = _arguments(entry)
-        entry.done()
-    top.ignore("metrics", "tracing")
-    top.done()
-    return SchedulerConf(actions=actions, tiers=tuple(tiers), action_arguments=arguments)
-
-
-def _known(fields: Fields, key: str, what: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise GanglineError(
-            f"{fields.where}: {fields.at(key)} has the {what} {shown(name)}, expected one of {', '.join(known)}"
-            f"{nearest(name, known)}"
-        )
-
-
-def _plugin(entry: Fields) -> Plugin:
-    name = entry.name()
-    _known(entry, "name", "plugin", name, PLUGINS)
-    switches = {}
-    for key in entry.keys():  # noqa: SIM118
-        found = re.fullmatch(r"[eE]nabled?([A-Z]\w*)", key)
-        if found and found[1] in SWITCHES:
-            switches[SWITCHES[found[1]]] = entry.flag(key, True)
-    plugin = Plugin(name=name, switches=switches, arguments=_arguments(entry))
-    entry.ignore(*(f"enable{word}" for word in SWITCHES))  # so that a misspelt one has a nearest
-    entry.done()
-    return plugin
-
-
-def _arguments(entry: Fields) -> dict[str, Any]:
-    arguments = entry.sub("arguments")
-    return {key: arguments.raw(key) for key in arguments.keys()}  # noqa: SIM118
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Manifests: what they hold
-# ---------------------------------------------------------------------------------------------------------------
 
 GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
@@ -229,160 +39,7 @@ PREEMPTABLE = "volcano.sh/preemptable"
 TASK_LABELS = ("volcano.sh/task-spec",)
 HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
-DEFAULT_QUEUE = "default"
 MAX_REPLICAS = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Queue:
-    """A Queue. Amounts that are not set are empty."""
-
-    name: str
-    weight: int = 1
-    parent: str | None = None
-    priority: int = 0
-    capability: Mapping[str, int] = field(default_factory=dict)
-    deserved: Mapping[str, int] = field(default_factory=dict)
-    guarantee: Mapping[str, int] = field(default_factory=dict)
-    reclaimable: bool = True
-    state: str = "Open"
-    hierarchy: str | None = None
-    hierarchy_weights: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkTopology:
-    """`networkTopology` of a PodGroup, Job or sub-group."""
-
-    mode: str = "hard"
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubGroup:
-    """An entry of `subGroupPolicy`."""
-
-    name: str
-    size: int | None = None
-    min_sub_groups: int | None = None
-    match_label_keys: tuple[str, ...] = ()
-    network_topology: NetworkTopology | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodGroup:
-    """A PodGroup."""
-
-    name: str
-    namespace: str = "default"
-    queue: str = DEFAULT_QUEUE
-    min_member: int = 0  # 0 = no gang: each pod by itself
-    min_task_member: Mapping[str, int] = field(default_factory=dict)
-    min_resources: Mapping[str, int] | None = None
-    priority: int = 0
-    priority_class: str | None = None
-    phase: str = "Pending"
-    network_topology: NetworkTopology | None = None
-    sub_groups: tuple[SubGroup, ...] = ()
-    preemptable: bool | None = None
-    created_ms: int | None = None
-    uid: str = ""
-
-    @property
-    def full_name(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pod:
-    """A pod of a PodGroup."""
-
-    name: str
-    namespace: str
-    pod_group: str  # namespace/name
-    requests: Mapping[str, int]
-    task: str = ""  # role
-    priority: int | None = None
-    preemptable: bool = True
-    preemption_policy: str | None = None
-    node: str | None = None
-    phase: str = "Pending"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def full_name(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HyperNode:
-    """A HyperNode: a network domain.
-
-    Attributes:
-        members: (type, how, word) of each selector: (`Node`, `exact`, `n1`), (`HyperNode`, `regex`, `s[0-9]`),
-            (`Node`, `label`, `rack=r1`).
-    """
-
-    name: str
-    tier: int
-    tier_name: str | None = None
-    members: tuple[tuple[str, str, str], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifests:
-    """What the files hold, by name (PodGroups and pods by `namespace/name`).
-
-    Attributes:
-        skipped: objects of kinds that are not read, with their place.
-        unknown: fields that were passed over, with their place.
-    """
-
-    queues: Mapping[str, Queue] = field(default_factory=dict)
-    pod_groups: Mapping[str, PodGroup] = field(default_factory=dict)
-    pods: Mapping[str, Pod] = field(default_factory=dict)
-    hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
-    skipped: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-
-    def leaf_nodes(self, hyper_node: str) -> tuple[str, ...]:
-        """Names of the nodes in a HyperNode and in those below it, in order of the nodes."""
-        inside = self._members(hyper_node, set())
-        return tuple(name for name in self.nodes if name in inside)
-
-    def _members(self, hyper_node: str, above: set[str]) -> set[str]:
-        if hyper_node in above or hyper_node not in self.hyper_nodes:
-            return set()
-        inside: set[str] = set()
-        for kind, how, word in self.hyper_nodes[hyper_node].members:
-            names = self._matching(kind, how, word)
-            if kind == "Node":
-                inside |= names
-            else:
-                for name in names:
-                    inside |= self._members(name, above | {hyper_node})
-        return inside
-
-    def _matching(self, kind: str, how: str, word: str) -> set[str]:
-        known: Mapping[str, Any] = self.nodes if kind == "Node" else self.hyper_nodes
-        if how == "exact":
-            return {word} & set(known)
-        if how == "regex":
-            pattern = re.compile(word)
-            return {name for name in known if pattern.search(name)}
-        wanted = dict(pair.split("=", 1) for pair in word.split(",") if pair)
-        return {name for name, node in self.nodes.items() if wanted.items() <= node.labels.items()}
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Manifests: reading
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def read(*paths: str | Path) -> Manifests:
@@ -404,7 +61,7 @@ def read(*paths: str | Path) -> Manifests:
     for path in files:
         for document in documents(path):
             top = Fields(document.content, document.where, "", unknown)
-            place, reader = _READERS.get((document.api.partition("/")[0], document.kind), ("", None))
+            place, reader = KINDS.get((document.api.partition("/")[0], document.kind), ("", None))
             if reader is not None:
                 _once(found[place], reader(top), document.where)
             elif place:
@@ -719,7 +376,7 @@ def _check_hyper_nodes(site: Manifests) -> None:
                     )
 
 
-_READERS: dict[tuple[str, str], tuple[str, Callable[[Fields], Any] | None]] = {
+KINDS: dict[tuple[str, str], tuple[str, Callable[[Fields], Any] | None]] = {
     ("scheduling.volcano.sh", "Queue"): ("queues", _queue),
     ("scheduling.volcano.sh", "PodGroup"): ("pod_groups", None),
     ("batch.volcano.sh", "Job"): ("pod_groups", None),
