@@ -73,7 +73,6 @@ COLUMNS = (
     "parname",
     "parentname",
     "lineage",
-    "id",
     "lft",
     "rgt",
     "parentid",
