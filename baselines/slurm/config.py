@@ -183,6 +183,7 @@ class Request:
     exclusive: bool = False
     nodelist: Sequence[str] = ()  # nodes that the job must have, -w
     whole_nodes: bool = False  # --nodes was given: each pod is the job's part of one node
+    tasks_per_node_are_fixed: bool = True  # one node, --ntasks-per-node, or one task a node
     priority: int | None = None  # set directly: frozen; 0 = held
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from gangline.envs.errors import GanglineError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns the exit code: 0, or 2 for bad input (one line says what)."""
+    """Run a subcommand; returns the exit code: 0, 1 if a case failed, or 2 for bad input (one line says what)."""
     parser = argparse.ArgumentParser(
         prog="gangline", description="Schedule shared GPU clusters: worlds, rules, rewards."
     )
@@ -30,12 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
     picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
     picture.add_argument("overrides", nargs="*", help="settings as key=value")
+    conformance = commands.add_parser("conformance", help="run recorded decisions of a real system through its baseline")
+    conformance.add_argument("system", help="whose decisions: slurm, volcano, kueue")
+    conformance.add_argument("folder", type=Path, help="folder of JSON files with recorded cases")
     options = parser.parse_args(arguments)
     try:
         if options.command == "worlds":
             _print_worlds()
         elif options.command == "schedulers":
             _print_schedulers()
+        elif options.command == "conformance":
+            from gangline.baselines.conformance.cases import print_report
+
+            return int(print_report(options.system, options.folder) > 0)
         elif options.command == "picture":
             _draw_picture(options)
         else:
