@@ -140,9 +140,7 @@ def check(config: SlurmConfig) -> None:
     if config.priority.decay_half_life_s < 0:
         raise GanglineError(f"PriorityDecayHalfLife is {config.priority.decay_half_life_s}, expected 0 or more")
     if "SUSPEND" in config.preemption.modes and "GANG" not in config.preemption.modes:
-        raise GanglineError(
-            "PreemptMode=SUSPEND without GANG, expected SUSPEND,GANG: the gang scheduler stops jobs"
-        )
+        raise GanglineError("PreemptMode=SUSPEND without GANG, expected SUSPEND,GANG: the gang scheduler stops jobs")
 
 
 def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres, words: int) -> None:
@@ -556,7 +554,7 @@ def _fill_scratch(
         tables[table] = np.zeros(max(1, nodes) * (int(own[0]["num_resources"]) + 1), np.int64)
     for table in (Table.FIT, Table.SIZE):
         tables[table] = np.zeros(max(1, nodes), np.int64)
-    for table in (Table.CANDIDATES, Table.OPEN, Table.CHOSEN):
+    for table in (Table.CANDIDATES, Table.OPEN, Table.CHOSEN, Table.TRIED):
         tables[table] = np.zeros(words, np.int64)
     tests = config.scheduler.bf_max_job_test
     tables[Table.INTERVALS] = np.zeros(2 * tests + 2, INTERVAL)

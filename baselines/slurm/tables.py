@@ -154,8 +154,10 @@ SLURM = np.dtype(
         ("position", np.int64),  # in the order, of the pass that goes on
         ("num_tested", np.int64),
         ("num_started", np.int64),
+        ("num_passes", np.int64),  # main passes so far
         ("is_full_pass", np.int64),
         ("failed", np.int64),  # partitions that have a blocked job in this pass, a bit each
+        ("present", np.int64),  # partitions that have a job in the order, a bit each
         ("num_order", np.int64),  # records in the order
         ("num_known", np.int64),  # jobs among them
         ("num_arrived", np.int64),  # as of the last look
@@ -173,7 +175,9 @@ SLURM = np.dtype(
         ("num_ends", np.int64),
         ("num_choices", np.int64),
         ("num_victims", np.int64),
-        ("by_hand", np.int64),  # 1: passes run only when asked for from outside
+        ("by_hand", np.int64),  # 1: passes run only when they are asked for
+        ("epoch_ms", np.int64),  # the wall clock when the world's clock is 0
+        ("asked", np.int64),  # the Stage of the pass that is asked for
         ("num_stopped", np.int64),  # jobs suspended by this scheduler
     ],
     align=True,
@@ -210,6 +214,7 @@ ASSOC = np.dtype(  # an association: an account, or a user of one
         ("grp_tres_mins", np.int64, (NUM_TRES,)),
         ("used_jobs", np.int64),
         ("used_tres", np.int64, (NUM_TRES,)),
+        ("num_tested", np.int64),  # in this backfill pass
     ],
     align=True,
 )
@@ -288,13 +293,16 @@ SLOT = np.dtype(  # what is remembered of a live job, by the core's slot
         ("fair_share", np.float64),
         ("age", np.float64),
         ("job_size", np.float64),
+        ("accrue_s", np.int64),  # from when on it gains age
         ("start_s", np.int64),
+        ("start_ms", np.int64),
         ("end_ms", np.int64),  # by its limit; cut by a grace period
         ("stopped_ms", np.int64),  # when it was suspended
         ("preempt_ms", np.int64),  # end of its grace period; NEVER
         ("billing", np.float64),
         ("num_nodes", np.int64),
         ("reason", np.int64),
+        ("reason_pass", np.int64),  # number of the main pass that found it
         ("reason_tres", np.int64),
         ("priority", np.int64),  # highest of its records
         ("tres", np.int64, (NUM_TRES,)),  # allocated
@@ -362,6 +370,7 @@ class Table(IntEnum):
     ENDS = 26
     CHOICES = 27
     VICTIMS = 28
+    TRIED = 29
 
 
 class Slurm(NamedTuple):
@@ -397,6 +406,7 @@ class Slurm(NamedTuple):
     ends: Any  # (max_jobs,) END
     choices: Any  # (max_choices,) CHOICE
     victims: Any  # (max_jobs,) int64
+    tried: Any  # (words,) int64, nodes of the last search for a start
 
 
 HEADER_BYTES = SLURM.itemsize
@@ -458,6 +468,7 @@ def open_block(private: Any) -> Any:
         private[at[26] : at[27]].view(END),
         private[at[27] : at[28]].view(CHOICE),
         _cells(private, own, 28),
+        _cells(private, own, 29),
     )
 
 

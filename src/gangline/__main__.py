@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
     picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
     picture.add_argument("overrides", nargs="*", help="settings as key=value")
-    conformance = commands.add_parser("conformance", help="run recorded decisions of a real system through its baseline")
+    conformance = commands.add_parser(
+        "conformance", help="run recorded decisions of a real system through its baseline"
+    )
     conformance.add_argument("system", help="whose decisions: slurm, volcano, kueue")
     conformance.add_argument("folder", type=Path, help="folder of JSON files with recorded cases")
     options = parser.parse_args(arguments)
