@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,15 +50,18 @@ class Victim:
 class Replay:
     """A world, its scheduler, and a diary of what happened."""
 
-    def __init__(self, spec: WorldSpec, config: SlurmConfig, epoch_s: int = 0) -> None:
+    def __init__(self, spec: WorldSpec, config: SlurmConfig, epoch_s: int = 0, by_hand: bool = False) -> None:
         self.world = World.from_state(spec)
         self.scheduler = slurm(config)
         self.config = config
         self.block: np.ndarray = self.scheduler.private_for(self.world)
         self.own["epoch_ms"] = epoch_s * SECOND_MS
+        self.own["by_hand"] = by_hand
         self.runs: dict[str, list[Run]] = {name: [] for name in self.world.job_names}
         self.victims: list[Victim] = []
+        self.first_priority: dict[str, int] = {}  # at submission
         self._preemptions = dict.fromkeys(self.world.job_names, 0)
+        self.look()
         self.note()
 
     @property
@@ -112,7 +116,9 @@ class Replay:
     def look(self) -> None:
         """Let the scheduler look at the world as it is, without waiting for an event."""
         world = self.world
+        totals = world.record["totals"]
         for _ in range(10_000):
+            events = int(totals["num_events"])
             next_ms = driver.run_cycles(
                 world.size,
                 world.records,
@@ -124,7 +130,7 @@ class Replay:
                 1,
             )
             world.check()
-            if next_ms != AGAIN:
+            if next_ms != AGAIN and totals["num_events"] == events:  # nor has anything happened at this instant
                 return
 
     def one_pass(self, kind: str) -> None:
@@ -132,6 +138,18 @@ class Replay:
         self.own["asked"] = Stage.BACKFILL if kind == "Backfill" else Stage.MAIN
         self.look()
         self.note(kind)
+
+    def save(self) -> Any:
+        """Everything that `restore` needs to come back to this moment."""
+        diary = copy.deepcopy((self.runs, self.victims, self._preemptions, self.first_priority))
+        return self.world.get_state(), self.block.copy(), diary
+
+    def restore(self, moment: Any) -> None:
+        """Come back to a moment."""
+        state, block, diary = moment
+        self.world.set_state(state)
+        self.block[:] = block
+        self.runs, self.victims, self._preemptions, self.first_priority = copy.deepcopy(diary)
 
     # -- the diary ---------------------------------------------------------------------------------------------------
 
@@ -141,6 +159,8 @@ class Replay:
         live = {self.world.job_name(int(job["row"])): job for job in self.jobs()}
         order = sorted(live, key=lambda name: int(live[name]["start_ms"]))
         for label in order:
+            if label not in self.first_priority and self.remembered(label) is not None:
+                self.first_priority[label] = int(self.remembered(label)["priority"])  # type: ignore[index]
             job, runs = live[label], self.runs[label]
             is_on = job["num_bound"] > 0
             is_open = bool(runs) and runs[-1].end_s is None

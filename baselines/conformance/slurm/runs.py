@@ -206,10 +206,23 @@ def _check_job(facts: Facts, replay: Replay, case: Case, label: str, observed: M
             eligible_s = int(replay.world.record["jobs"][slot]["eligible_ms"]) / 1000
             facts.check_near(f"{label} begin time", observed["begin_time"], eligible_s, CLOCK_S + BACKFILL_S)
         facts.check(f"{label} reason", observed["reason"], replay.reason_of(label))
-        if observed.get("planned_start") is not None and case["config"]["SchedulerType"] == "sched/backfill":
+        is_planned = observed.get("planned_start") is not None and not _rests_on_unrecorded(replay, case, label)
+        if is_planned and case["config"]["SchedulerType"] == "sched/backfill":
             start_s, _ = replay.plans().get(label, (None, []))
             slack_s = PLAN_S + (CLOCK_S if "PreemptType" in case["config"] else 0)
             facts.check_near(f"{label} planned start", observed["planned_start"], start_s, slack_s)
+
+
+def _rests_on_unrecorded(replay: Replay, case: Case, label: str) -> bool:
+    """Whether a job before this one waits for its turn but the record has no plan for it: those behind rest on that."""
+    for record in replay.slurm.order[: int(replay.own["num_order"])]:
+        other = replay.world.job_name(int(record["row"]))
+        observed = case["observed"][other]
+        if other == label:
+            return False
+        if observed["state"] == "PENDING" and observed["reason"] == "Priority" and not observed.get("planned_start"):
+            return True
+    return False
 
 
 def _settled(state: str | None) -> str | None:
