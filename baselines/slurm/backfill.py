@@ -191,9 +191,12 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
 def next_boundary(s: Any, from_ms: int) -> int:
     """End of the first interval of the map that ends after a time and is not the last; NONE."""
     last = s.own[0].num_intervals - 1
+    words = s.own[0].words
     for i in range(last):
         if s.intervals[i].end_ms > from_ms:
-            return s.intervals[i].end_ms
+            for k in range(words):
+                if s.interval_nodes[(i + 1) * words + k] & ~s.interval_nodes[i * words + k] != 0:
+                    return s.intervals[i].end_ms
     return NONE
 
 

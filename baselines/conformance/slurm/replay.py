@@ -164,7 +164,7 @@ class Replay:
             job, runs = live[label], self.runs[label]
             is_on = job["num_bound"] > 0
             is_open = bool(runs) and runs[-1].end_s is None
-            if is_open and (not is_on or runs[-1].start_s * SECOND_MS != int(job["start_ms"])):
+            if is_open and (not is_on or round(runs[-1].start_s * SECOND_MS) != int(job["start_ms"])):
                 runs[-1].end_s = now_s
                 is_open = False
             if int(job["preemptions"]) > self._preemptions[label]:
