@@ -161,7 +161,7 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
     found_ms = NEVER
     is_first = True
     while True:
-        later_ms = next_boundary(s, from_ms)
+        later_ms = next_boundary(s, partition, from_ms)
         has_changed = gather_candidates(s, partition, from_ms, from_ms + limit, is_first)
         if has_changed:
             found_ms = will_run(w, s, slot, partition)
@@ -188,14 +188,18 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
 
 
 @helper
-def next_boundary(s: Any, from_ms: int) -> int:
-    """End of the first interval of the map that ends after a time and is not the last; NONE."""
+def next_boundary(s: Any, partition: int, from_ms: int) -> int:
+    """The first boundary of the map after a time that opens a node of the partition; NONE.
+
+    Boundaries that open none are passed over: the recorded plans of 22.05 say so, as does the 2026 source.
+    """
     last = s.own[0].num_intervals - 1
     words = s.own[0].words
     for i in range(last):
         if s.intervals[i].end_ms > from_ms:
             for k in range(words):
-                if s.interval_nodes[(i + 1) * words + k] & ~s.interval_nodes[i * words + k] != 0:
+                opened = s.interval_nodes[(i + 1) * words + k] & ~s.interval_nodes[i * words + k]
+                if opened & s.partition_nodes[partition * words + k] != 0:
                     return s.intervals[i].end_ms
     return NONE
 
