@@ -17,7 +17,7 @@ from gangline.baselines.slurm.nodes import choose_nodes, copy_free, demands_of, 
 from gangline.baselines.slurm.preemption import ALL, holds_any, plan_preemption
 from gangline.baselines.slurm.priority import limit_ms, requested_nodes
 from gangline.baselines.slurm.queue import is_alive, sort_ends
-from gangline.baselines.slurm.tables import Reason, Stage
+from gangline.baselines.slurm.tables import NUM_ANSWERS, Reason, Stage
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import NEVER, NONE, JobState
 
@@ -51,6 +51,7 @@ def begin_backfill_pass(w: Any, s: Any) -> None:
 def go_on_with_backfill_pass(w: Any, s: Any, out: Any) -> bool:
     """Go on where the last start has left the pass; True if a transaction was planned, False at its end."""
     own = s.own[0]
+    own.stamp += 1
     list_ends(w, s)
     copy_free(w, s)
     while own.position < own.num_order and own.num_tested < own.bf_max_test:
@@ -159,11 +160,13 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
     limit = planned_limit_ms(w, s, slot, partition)
     from_ms = now_ms
     found_ms = NEVER
+    at = 0  # the first interval that ends after from_ms
     is_first = True
     while True:
-        later_ms = next_boundary(s, partition, from_ms)
-        has_changed = gather_candidates(s, partition, from_ms, from_ms + limit, is_first)
-        if has_changed:
+        while at < own.num_intervals - 1 and s.intervals[at].end_ms <= from_ms:
+            at += 1
+        later_ms = next_boundary(s, partition, at)
+        if gather_candidates(s, partition, at, from_ms + limit) or is_first:
             found_ms = will_run(w, s, slot, partition)
         if is_first and found_ms > now_ms and plan_preemption(w, s, slot, partition, out):
             own.stage = Stage.IDLE
@@ -182,45 +185,47 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
                 return NEVER
             from_ms = later_ms
             continue
-        if start_ms - now_ms > own.bf_window_ms or not touches_plan(s, start_ms, start_ms + limit):
+        if start_ms - now_ms > own.bf_window_ms or not touches_plan(s, at, start_ms, start_ms + limit):
             return start_ms
         from_ms = start_ms
 
 
 @helper
-def next_boundary(s: Any, partition: int, from_ms: int) -> int:
-    """The first boundary of the map after a time that opens a node of the partition; NONE.
+def next_boundary(s: Any, partition: int, at: int) -> int:
+    """The first boundary of the map, from an interval on, that opens a node of the partition; NONE.
 
     Boundaries that open none are passed over: the recorded plans of 22.05 say so, as does the 2026 source.
     """
-    last = s.own[0].num_intervals - 1
-    words = s.own[0].words
-    for i in range(last):
-        if s.intervals[i].end_ms > from_ms:
-            for k in range(words):
-                opened = s.interval_nodes[(i + 1) * words + k] & ~s.interval_nodes[i * words + k]
-                if opened & s.partition_nodes[partition * words + k] != 0:
-                    return s.intervals[i].end_ms
+    own = s.own[0]
+    words = own.words
+    for i in range(at, own.num_intervals - 1):
+        for k in range(words):
+            opened = s.interval_nodes[(i + 1) * words + k] & ~s.interval_nodes[i * words + k]
+            if opened & s.partition_nodes[partition * words + k] != 0:
+                return s.intervals[i].end_ms
     return NONE
 
 
 @helper
-def gather_candidates(s: Any, partition: int, from_ms: int, until_ms: int, is_first: bool) -> bool:
-    """Nodes of the partition that nobody has reserved at any time of an interval, ends included.
+def gather_candidates(s: Any, partition: int, at: int, until_ms: int) -> bool:
+    """Nodes of the partition that nobody has reserved from an interval on until a time, that time included.
 
-    False if they are the same as at the last try for this job.
+    False if they are the same as at the last try.
     """
     own = s.own[0]
     words = own.words
     for k in range(words):
         s.candidates[k] = s.partition_nodes[partition * words + k]
-    for i in range(own.num_intervals):
+    for i in range(at, own.num_intervals):
         if s.intervals[i].start_ms > until_ms:
             break
-        if s.intervals[i].end_ms > from_ms:
-            for k in range(words):
-                s.candidates[k] &= s.interval_nodes[i * words + k]
-    has_changed = is_first
+        left = 0
+        for k in range(words):
+            s.candidates[k] &= s.interval_nodes[i * words + k]
+            left |= s.candidates[k]
+        if left == 0:
+            break
+    has_changed = False
     for k in range(words):
         if s.candidates[k] != s.tried[k]:
             has_changed = True
@@ -244,13 +249,48 @@ def num_nodes_in(nodes: Any) -> int:
 def will_run(w: Any, s: Any, slot: int, partition: int) -> int:
     """When a job could run on the candidates: now, or once running jobs have left at the ends of their limits.
 
+    Jobs of a shape get the same answer on the same candidates as long as nobody starts: it is remembered, unless
+    their submissions asked for something of their own.
+    """
+    own = s.own[0]
+    if num_nodes_in(s.candidates) < requested_nodes(w, s, slot):
+        return NEVER
+    job = w.jobs[slot]
+    if job.row < len(s.requests):
+        return search_run(w, s, slot, partition)
+    words = own.words
+    key = job.shape * 31 + partition
+    for k in range(words):
+        key = (key ^ s.candidates[k]) * 0x2545F4914F6CDD1D
+    place = (key >> 32) & (NUM_ANSWERS - 1)
+    answer = s.answers[place]
+    first = 2 * place * words
+    is_same = answer.stamp == own.stamp and answer.shape == job.shape and answer.partition == partition
+    for k in range(words):
+        is_same = is_same and s.answer_nodes[first + k] == s.candidates[k]
+    if is_same and answer.start_ms > s.intervals[0].start_ms:
+        for k in range(words):
+            s.chosen[k] = s.answer_nodes[first + words + k]
+        return answer.start_ms
+    answer.stamp = own.stamp
+    answer.shape = job.shape
+    answer.partition = partition
+    answer.start_ms = search_run(w, s, slot, partition)
+    for k in range(words):
+        s.answer_nodes[first + k] = s.candidates[k]
+        s.answer_nodes[first + words + k] = s.chosen[k]
+    return answer.start_ms
+
+
+@helper
+def search_run(w: Any, s: Any, slot: int, partition: int) -> int:
+    """The search behind `will_run`.
+
     Jobs leave in batches. The first reaches 30 to 60 s beyond the first end, on a grid of 30 s of the clock; each
     further one is at least twice as wide. The answer is the last end of the batch that made room, which may be later
     than needed; so are the nodes, first by index of all that have come free.
     """
     own = s.own[0]
-    if num_nodes_in(s.candidates) < requested_nodes(w, s, slot):
-        return NEVER
     if choose_nodes(w, s, slot, partition, True):
         return s.intervals[0].start_ms
     for i in range(len(s.free)):
@@ -302,11 +342,13 @@ def start_now(w: Any, s: Any, slot: int, partition: int, out: Any) -> None:
 
 
 @helper
-def touches_plan(s: Any, start_ms: int, end_ms: int) -> bool:
-    """Whether the chosen nodes are reserved by somebody in [start, end)."""
+def touches_plan(s: Any, at: int, start_ms: int, end_ms: int) -> bool:
+    """Whether the chosen nodes are reserved by somebody in [start, end), intervals before `at` being over by then."""
     own = s.own[0]
-    for i in range(own.num_intervals):
-        if s.intervals[i].start_ms < end_ms and s.intervals[i].end_ms > start_ms:
+    for i in range(at, own.num_intervals):
+        if s.intervals[i].start_ms >= end_ms:
+            break
+        if s.intervals[i].end_ms > start_ms:
             for k in range(own.words):
                 if s.chosen[k] & ~s.interval_nodes[i * own.words + k] != 0:
                     return True

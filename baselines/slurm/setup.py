@@ -9,6 +9,7 @@ import numpy as np
 
 from gangline.baselines.slurm.config import PRIORITY_FLAGS, Account, Limits, Partition, Request, SlurmConfig, User
 from gangline.baselines.slurm.tables import (
+    ANSWER,
     ASSOC,
     CHOICE,
     DTYPES,
@@ -16,6 +17,7 @@ from gangline.baselines.slurm.tables import (
     HEADER_BYTES,
     INTERVAL,
     NODE_TRES,
+    NUM_ANSWERS,
     NUM_TRES,
     PARTITION,
     PLAN,
@@ -563,6 +565,8 @@ def _fill_scratch(
     tables[Table.PLAN_NODES] = np.zeros(tests * words, np.int64)
     tables[Table.ENDS] = np.zeros(jobs, END)
     tables[Table.CHOICES] = np.zeros(MAX_COMMANDS, CHOICE)
+    tables[Table.ANSWERS] = np.zeros(NUM_ANSWERS, ANSWER)
+    tables[Table.ANSWER_NODES] = np.zeros(NUM_ANSWERS * 2 * words, np.int64)
     tables[Table.VICTIMS] = np.zeros(jobs, np.int64)
 
 

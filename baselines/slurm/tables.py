@@ -75,7 +75,7 @@ FIRST_LIMIT = int(Reason.QOS_GRP_JOBS)
 
 SLURM = np.dtype(
     [
-        ("at", np.int64, (32,)),  # where each table begins, bytes; see `Table`
+        ("at", np.int64, (40,)),  # where each table begins, bytes; see `Table`
         # the cluster
         ("num_resources", np.int64),
         ("cpu", np.int64),  # resource index; NONE where the world counts no CPUs
@@ -173,6 +173,7 @@ SLURM = np.dtype(
         ("num_intervals", np.int64),
         ("num_plans", np.int64),
         ("num_ends", np.int64),
+        ("stamp", np.int64),  # number of the state that backfill's answers are good for
         ("num_choices", np.int64),
         ("num_victims", np.int64),
         ("by_hand", np.int64),  # 1: passes run only when they are asked for
@@ -333,6 +334,10 @@ PLAN = np.dtype(  # a planned start of the last backfill pass
     align=True,
 )
 
+ANSWER = np.dtype(  # of will_run for a shape on a set of candidates, good for one state of the cluster
+    [("stamp", np.int64), ("shape", np.int32), ("partition", np.int32), ("start_ms", np.int64)], align=True
+)
+NUM_ANSWERS = 4096  # a power of 2
 INTERVAL = np.dtype([("start_ms", np.int64), ("end_ms", np.int64)], align=True)  # of the backfill map
 END = np.dtype([("end_ms", np.int64), ("slot", np.int32), ("row", np.int32)], align=True)  # of a running job
 CHOICE = np.dtype([("pod_set", np.int32), ("node", np.int32), ("pods", np.int32)], align=True)
@@ -371,6 +376,8 @@ class Table(IntEnum):
     CHOICES = 27
     VICTIMS = 28
     TRIED = 29
+    ANSWERS = 30
+    ANSWER_NODES = 31
 
 
 class Slurm(NamedTuple):
@@ -407,6 +414,8 @@ class Slurm(NamedTuple):
     choices: Any  # (max_choices,) CHOICE
     victims: Any  # (max_jobs,) int64
     tried: Any  # (words,) int64, nodes of the last search for a start
+    answers: Any  # (NUM_ANSWERS,) ANSWER
+    answer_nodes: Any  # (NUM_ANSWERS * 2 * words,) int64, candidates and chosen nodes
 
 
 HEADER_BYTES = SLURM.itemsize
@@ -422,6 +431,7 @@ DTYPES: dict[Table, np.dtype[Any]] = {
     Table.PLANS: PLAN,
     Table.ENDS: END,
     Table.CHOICES: CHOICE,
+    Table.ANSWERS: ANSWER,
 }  # the others hold int64
 
 
@@ -469,6 +479,8 @@ def open_block(private: Any) -> Any:
         private[at[27] : at[28]].view(CHOICE),
         _cells(private, own, 28),
         _cells(private, own, 29),
+        private[at[30] : at[31]].view(ANSWER),
+        _cells(private, own, 31),
     )
 
 
