@@ -39,7 +39,7 @@ def adopt(w: Any, s: Any, slot: int) -> None:
     mine.qos = own.default_qos
     mine.partition = own.default_partition
     mine.assoc = s.assoc_of_user[job.user] if job.user != NONE else s.assoc_of_tenant[job.tenant]
-    if job.row < len(s.requests):
+    if job.row < s.own[0].num_requests:
         request = s.requests[job.row]
         mine.qos = request.qos
         mine.assoc = request.assoc
@@ -49,7 +49,7 @@ def adopt(w: Any, s: Any, slot: int) -> None:
 @helper
 def partitions_of(s: Any, row: int) -> int:
     """Partitions that a job may run in, a bit each."""
-    return s.requests[row].partitions if row < len(s.requests) else 1 << s.own[0].default_partition
+    return s.requests[row].partitions if row < s.own[0].num_requests else 1 << s.own[0].default_partition
 
 
 @helper
@@ -86,7 +86,7 @@ def enter_queue(w: Any, s: Any, slot: int) -> None:
     mine.priority = NONE
     own.num_known += 1
     partitions = partitions_of(s, job.row)
-    for partition in range(len(s.partitions)):
+    for partition in range(s.own[0].num_partitions):
         if not (partitions >> partition) & 1 or own.num_order >= len(s.order):
             continue
         record = s.order[own.num_order]
@@ -168,7 +168,7 @@ def measure_allocation(w: Any, s: Any, slot: int) -> None:
     gpu = w.params.gpu_resource
     for t in range(NUM_TRES):
         mine.tres[t] = 0
-    for i in range(len(s.tried)):
+    for i in range(s.own[0].words):
         s.tried[i] = 0
     at = w.jobs[slot].first_pod
     while at != NONE:

@@ -40,10 +40,10 @@ def begin_backfill_pass(w: Any, s: Any) -> None:
     now_ms = w.now_ms // SECOND_MS * SECOND_MS
     s.intervals[0].start_ms = now_ms
     s.intervals[0].end_ms = now_ms + own.bf_window_ms
-    open_up_nodes(w, s.interval_nodes[: own.words])
-    for a in range(len(s.assocs)):
+    open_up_nodes(w, s.interval_nodes, own.words)
+    for a in range(s.own[0].num_assocs):
         s.assocs[a].num_tested = 0
-    for p in range(len(s.partitions)):
+    for p in range(s.own[0].num_partitions):
         s.partitions[p].num_tested = 0
 
 
@@ -234,10 +234,10 @@ def gather_candidates(s: Any, partition: int, at: int, until_ms: int) -> bool:
 
 
 @helper
-def num_nodes_in(nodes: Any) -> int:
+def num_nodes_in(nodes: Any, words: int) -> int:
     """How many nodes are in a set."""
     count = 0
-    for k in range(len(nodes)):
+    for k in range(words):
         word = nodes[k]
         while word != 0:
             word &= word - 1
@@ -253,10 +253,10 @@ def will_run(w: Any, s: Any, slot: int, partition: int) -> int:
     their submissions asked for something of their own.
     """
     own = s.own[0]
-    if num_nodes_in(s.candidates) < requested_nodes(w, s, slot):
+    if num_nodes_in(s.candidates, own.words) < requested_nodes(w, s, slot):
         return NEVER
     job = w.jobs[slot]
-    if job.row < len(s.requests):
+    if job.row < s.own[0].num_requests:
         return search_run(w, s, slot, partition)
     words = own.words
     key = job.shape * 31 + partition
@@ -293,7 +293,7 @@ def search_run(w: Any, s: Any, slot: int, partition: int) -> int:
     own = s.own[0]
     if choose_nodes(w, s, slot, partition, True):
         return s.intervals[0].start_ms
-    for i in range(len(s.free)):
+    for i in range(s.own[0].num_free):
         s.work[i] = s.free[i]
     at = 0
     window_ms = FIRST_WINDOW_MS

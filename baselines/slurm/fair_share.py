@@ -26,12 +26,12 @@ def decay_usage(s: Any, elapsed_s: int) -> None:
     factor = slurm_decay(elapsed_s, s.own[0].half_life_s)
     if factor == 1.0:
         return
-    for a in range(len(s.assocs)):
+    for a in range(s.own[0].num_assocs):
         assoc = s.assocs[a]
         assoc.raw *= factor
         for t in range(NUM_TRES):
             assoc.raw_tres[t] *= factor
-    for q in range(len(s.qos)):
+    for q in range(s.own[0].num_qos):
         if not s.qos[q].no_decay:
             s.qos[q].raw *= factor
 
@@ -65,11 +65,11 @@ def charge_job(s: Any, slot: int, until_s: int) -> None:
 @helper
 def clear_usage(s: Any) -> None:
     """PriorityUsageResetPeriod: everything is forgotten."""
-    for a in range(len(s.assocs)):
+    for a in range(s.own[0].num_assocs):
         s.assocs[a].raw = 0.0
         for t in range(NUM_TRES):
             s.assocs[a].raw_tres[t] = 0.0
-    for q in range(len(s.qos)):
+    for q in range(s.own[0].num_qos):
         s.qos[q].raw = 0.0
 
 
@@ -78,7 +78,7 @@ def refresh_fair_share(s: Any) -> None:
     """Bring every association's factor in line with its usage."""
     if s.own[0].is_classic:
         refresh_classic(s)
-        for a in range(len(s.assocs)):
+        for a in range(s.own[0].num_assocs):
             take_classic_usage(s, a)
     else:
         refresh_fair_tree(s)
@@ -92,7 +92,7 @@ def refresh_fair_share(s: Any) -> None:
 @helper
 def refresh_classic(s: Any) -> None:
     """Effective usage of the accounts as of now; that of users is taken when it is first needed."""
-    for a in range(len(s.assocs)):
+    for a in range(s.own[0].num_assocs):
         s.assocs[a].is_taken = False
         if not s.assocs[a].is_user:
             take_classic_usage(s, a)
@@ -137,7 +137,7 @@ def refresh_fair_tree(s: Any) -> None:
     """Rank the users by a walk of the tree, best-served level by level; a user's factor is its rank / users."""
     own = s.own[0]
     total = s.assocs[own.root].raw
-    for a in range(len(s.assocs)):
+    for a in range(s.own[0].num_assocs):
         assoc = s.assocs[a]
         assoc.norm_usage = min(assoc.raw / total, 1.0) if total > 0.0 else 0.0
         if a == own.root:

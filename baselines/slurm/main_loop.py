@@ -29,15 +29,15 @@ def begin_main_pass(w: Any, s: Any, is_full: int) -> None:
     own.failed = 0
     own.main_ms = NEVER
     own.num_passes += 1
-    for p in range(len(s.partitions)):
+    for p in range(s.own[0].num_partitions):
         s.partitions[p].num_tested = 0
-    open_up_nodes(w, s.open)
+    open_up_nodes(w, s.open, own.words)
 
 
 @helper
-def open_up_nodes(w: Any, nodes: Any) -> None:
+def open_up_nodes(w: Any, nodes: Any, words: int) -> None:
     """Fill a set with the nodes that are up."""
-    for i in range(len(nodes)):
+    for i in range(words):
         nodes[i] = 0
     for n in range(w.num_nodes):
         if w.nodes[n].state == NodeState.UP:
@@ -131,7 +131,7 @@ def block(w: Any, s: Any, slot: int, partition: int) -> None:
     if s.slots[slot].priority < own.bf_min_prio:
         return
     row = w.jobs[slot].row
-    if row < len(s.requests):
+    if row < s.own[0].num_requests:
         request = s.requests[row]
         if request.nodelist != NONE and request.num_listed >= requested_nodes(w, s, slot):
             for i in range(own.words):

@@ -90,13 +90,13 @@ def choose_nodes(w: Any, s: Any, slot: int, partition: int, is_now: bool) -> boo
     """Choose nodes among `s.candidates` for everything that a job wants; False if they do not suffice."""
     own = s.own[0]
     own.num_choices = 0
-    for i in range(len(s.chosen)):
+    for i in range(s.own[0].words):
         s.chosen[i] = 0
     job = w.jobs[slot]
     several = job.num_pod_sets > 1
     if several and is_now:  # later pod sets must see what earlier ones took
         copy_free(w, s)
-        for i in range(len(s.free)):
+        for i in range(s.own[0].num_free):
             s.work[i] = s.free[i]
     found = True
     ps = job.first_pod_set
@@ -213,7 +213,7 @@ def choose_of_flavor(
 def demands_of(s: Any, row: int, partition: int) -> Any:
     """(nodes for itself alone, one pod per node, tasks per node fixed, its list of nodes or NONE) of a job."""
     exclusive = bool(s.partitions[partition].exclusive)
-    if row < len(s.requests):
+    if row < s.own[0].num_requests:
         request = s.requests[row]
         return exclusive or request.exclusive, request.whole_nodes, request.tasks_are_fixed, int(request.nodelist)
     return exclusive, False, True, NONE

@@ -149,7 +149,7 @@ def plan_preemption(w: Any, s: Any, slot: int, partition: int, out: Any) -> bool
 @helper
 def remove_until_fit(w: Any, s: Any, slot: int, partition: int) -> int:
     """Take candidates off their nodes, in order, until the job fits; how many that took, 0 if it never fits."""
-    for i in range(len(s.free)):
+    for i in range(s.own[0].num_free):
         s.work[i] = s.free[i]
     for i in range(s.own[0].num_victims):
         take_away(w, s, s.victims[i], ALL)
@@ -208,16 +208,16 @@ def plan_suspension(w: Any, s: Any, slot: int, partition: int, out: Any) -> bool
         return False
     cores = 1 << own.cpu
     copy_free(w, s)
-    for i in range(len(s.free)):
+    for i in range(s.own[0].num_free):
         s.work[i] = s.free[i]
     for i in range(own.num_victims):
         take_away(w, s, s.victims[i], cores)
     if not choose_nodes(w, s, slot, partition, False):
         return False
     # cores are not numbered here: on the chosen nodes jobs stop in order until there are enough
-    for i in range(len(s.free)):
+    for i in range(s.own[0].num_free):
         s.work[i] = s.free[i]
-    for i in range(len(s.tried)):
+    for i in range(s.own[0].words):
         s.tried[i] = s.candidates[i]
         s.candidates[i] = s.chosen[i]
     first = out.num_commands
@@ -234,7 +234,7 @@ def plan_suspension(w: Any, s: Any, slot: int, partition: int, out: Any) -> bool
         if choose_nodes(w, s, slot, partition, False):
             fits = True
             break
-    for i in range(len(s.tried)):
+    for i in range(s.own[0].words):
         s.candidates[i] = s.tried[i]
     num_stopped = out.num_commands - first
     if not fits or not write_start(w, s, slot, partition, out):

@@ -67,7 +67,7 @@ def flavor_type(w: Any, flavor: int) -> int:
 def requested_nodes(w: Any, s: Any, slot: int) -> int:
     """The least number of nodes that a job asks for."""
     row = w.jobs[slot].row
-    if row < len(s.requests) and s.requests[row].whole_nodes:
+    if row < s.own[0].num_requests and s.requests[row].whole_nodes:
         return w.jobs[slot].num_wanted
     return 1
 
@@ -118,7 +118,7 @@ def record_priority(w: Any, s: Any, slot: int, partition: int, now_s: int) -> in
     mine = s.slots[slot]
     job = w.jobs[slot]
     nice = 0
-    if job.row < len(s.requests):
+    if job.row < s.own[0].num_requests:
         request = s.requests[job.row]
         if request.fixed_priority >= 0:
             return request.fixed_priority
@@ -206,7 +206,7 @@ def refresh_record(w: Any, s: Any, record: Any, now_s: int) -> None:
 @helper
 def first_partition_of(s: Any, row: int) -> int:
     """The first of the partitions that a job may run in."""
-    if row >= len(s.requests):
+    if row >= s.own[0].num_requests:
         return s.own[0].default_partition
     partitions = s.requests[row].partitions
     at = 0

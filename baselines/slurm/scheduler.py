@@ -16,18 +16,40 @@ from gangline.baselines.slurm.main_loop import begin_main_pass, go_on_with_main_
 from gangline.baselines.slurm.preemption import plan_resume
 from gangline.baselines.slurm.priority import tick
 from gangline.baselines.slurm.setup import block_for
-from gangline.baselines.slurm.tables import SLURM, Stage, open_block
+from gangline.baselines.slurm.tables import SLURM, Stage, block_dtype
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import AGAIN, NEVER
+from gangline.envs.core.driver import compile_decide
+from gangline.envs.core.types import AGAIN, NEVER, SIZE_CLASSES, SizeClass
 from gangline.envs.core.world import World
 
+SMALL, MEDIUM, LARGE = (block_dtype(size) for size in SIZE_CLASSES)
+SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.itemsize
 
-def decide(w: Any, private: Any, out: Any) -> int:
+
+def decide_small(w: Any, private: Any, out: Any) -> int:
+    """Slurm's controller over the record of a small world."""
+    return run_controller(w, private[:SMALL_BYTES].view(SMALL)[0], out)
+
+
+def decide_medium(w: Any, private: Any, out: Any) -> int:
+    """Slurm's controller over the record of a medium world."""
+    return run_controller(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], out)
+
+
+def decide_large(w: Any, private: Any, out: Any) -> int:
+    """Slurm's controller over the record of a large world."""
+    return run_controller(w, private[:LARGE_BYTES].view(LARGE)[0], out)
+
+
+DECIDE = dict(zip(SIZE_CLASSES, (decide_small, decide_medium, decide_large), strict=True))
+
+
+@helper
+def run_controller(w: Any, s: Any, out: Any) -> int:
     """Charge and rank; resume the suspended; a main pass if one is due; a backfill pass if one is due.
 
     A pass sees what its own starts have changed, so it plans one start at a time and goes on at the next call.
     """
-    s = open_block(private)
     own = s.own[0]
     has_ended = notice_runs(w, s)
     if own.stage == Stage.IDLE:
@@ -130,6 +152,10 @@ class SlurmScheduler(CompiledScheduler):
 
     config: SlurmConfig = field(default_factory=SlurmConfig)
 
+    def compiled(self, size: SizeClass) -> Any:
+        """`decide`, compiled for worlds of a size class."""
+        return compile_decide(DECIDE[size], size)
+
     def private_for(self, world: World) -> np.ndarray:
         """(num_bytes,) uint8: the block of a world; see `tables.py`."""
         super().private_for(world)
@@ -138,4 +164,4 @@ class SlurmScheduler(CompiledScheduler):
 
 def slurm(config: SlurmConfig) -> SlurmScheduler:
     """Slurm as configured."""
-    return SlurmScheduler("slurm", decide, np.zeros(1, SLURM), config=config)
+    return SlurmScheduler("slurm", decide_small, np.zeros(1, SLURM), config=config)

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from gangline.baselines.slurm.config import PRIORITY_FLAGS, Account, Limits, Partition, Request, SlurmConfig, User
 from gangline.baselines.slurm.tables import (
-    ANSWER,
-    ASSOC,
-    CHOICE,
-    DTYPES,
-    END,
-    HEADER_BYTES,
-    INTERVAL,
+    MAX_NODELISTS,
+    MAX_PARTITIONS,
+    MAX_QOS,
+    MAX_TESTS,
     NODE_TRES,
-    NUM_ANSWERS,
     NUM_TRES,
-    PARTITION,
-    PLAN,
-    QOS,
-    RECORD,
-    REQUEST,
-    SLOT,
-    SLURM,
     TYPE_TRES,
     WORD_BITS,
     Mode,
     PreemptBy,
-    Table,
+    block_dtype,
+    opened,
 )
-from gangline.envs.core.types import MAX_COMMANDS, NEVER, NONE, ONE_GPU
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError, unknown_name
 
@@ -40,7 +31,6 @@ SECOND_MS = 1000
 MINUTE_MS = 60_000
 MEBIBYTE = 1 << 20
 MILLI_CPU = 1000
-MAX_BITS = 63  # partitions, QOS: a bit each
 RESET_PERIOD_S = {"NONE": 0, "NOW": 0, "DAILY": 1, "WEEKLY": 7, "MONTHLY": 30, "QUARTERLY": 91, "YEARLY": 365}
 DAY_S = 86_400
 NO_LIMIT = -1
@@ -102,23 +92,23 @@ def block_for(config: SlurmConfig, world: World) -> np.ndarray:
     """
     check(config)
     tres = Tres(world)
-    own = np.zeros(1, SLURM)
+    private = np.zeros(block_dtype(world.size).itemsize, np.uint8)
+    block = opened(private, world.size)
     words = max(1, -(-int(world.record["num_nodes"]) // WORD_BITS))
-    tables: dict[Table, np.ndarray] = {}
-    _fill_header(own, config, world, tres, words)
-    assocs = _associations(config, world, tres, own, tables)
-    _fill_qos(config, tres, own, tables)
-    _fill_partitions(config, world, tres, own, words, tables)
-    _fill_requests(config, world, assocs, words, tables)
-    _fill_scratch(config, world, own, words, tables)
-    return _joined(own, tables)
+    _fill_header(block.own, config, world, tres, words)
+    assocs = _associations(config, world, tres, block)
+    _fill_qos(config, tres, block)
+    _fill_partitions(config, world, tres, block, words)
+    _fill_requests(config, world, assocs, block, words)
+    block.slots["row"] = NONE
+    return private
 
 
 def check(config: SlurmConfig) -> None:
     """Refuse settings that contradict each other."""
-    for what, named in (("partitions", config.partitions), ("QOS", config.qos)):
-        if not 1 <= len(named) <= MAX_BITS:
-            raise GanglineError(f"{len(named)} {what}, expected 1 to {MAX_BITS}")
+    for what, named, most in (("partitions", config.partitions, MAX_PARTITIONS), ("QOS", config.qos, MAX_QOS)):
+        if not 1 <= len(named) <= most:
+            raise GanglineError(f"{len(named)} {what}, expected 1 to {most}")
         names = [entry.name for entry in named]
         if len(set(names)) < len(names):
             twice = next(n for n in names if names.count(n) > 1)
@@ -139,6 +129,8 @@ def check(config: SlurmConfig) -> None:
     ):
         if value < 1:
             raise GanglineError(f"{name} is {value}, expected 1 or more")
+    if config.scheduler.bf_max_job_test > MAX_TESTS:
+        raise GanglineError(f"bf_max_job_test is {config.scheduler.bf_max_job_test}, expected at most {MAX_TESTS}")
     if config.priority.decay_half_life_s < 0:
         raise GanglineError(f"PriorityDecayHalfLife is {config.priority.decay_half_life_s}, expected 0 or more")
     if "SUSPEND" in config.preemption.modes and "GANG" not in config.preemption.modes:
@@ -151,6 +143,7 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["num_resources"] = int(w["params"]["num_resources"])
     head["cpu"] = tres.index.get("cpu", NONE)
     head["words"] = words
+    head["num_free"] = int(w["num_nodes"]) * (int(head["num_resources"]) + 1)
     if head["cpu"] != NONE:
         nodes = w["nodes"][: int(w["num_nodes"])]
         head["cluster_cpus"] = int(nodes["capacity"][:, head["cpu"]].sum()) // MILLI_CPU
@@ -235,7 +228,7 @@ def _mode(mode: str | None) -> int:
 
 
 def _associations(
-    config: SlurmConfig, world: World, tres: Tres, own: np.ndarray, tables: dict[Table, np.ndarray]
+    config: SlurmConfig, world: World, tres: Tres, block: SimpleNamespace
 ) -> dict[tuple[str, str | None], int]:
     """Fill the tree of associations; returns their index by (account, user or None)."""
     top = list(config.accounts) or _tenants_as_accounts(world)
@@ -254,7 +247,12 @@ def _associations(
                 add(index, member.name, member.children)
 
     add(0, ROOT, top)
-    assocs = np.zeros(len(entries) + 1, ASSOC)
+    if len(entries) >= len(block.assocs):
+        raise GanglineError(
+            f"{len(entries)} associations, expected at most {len(block.assocs) - 1} in a world this size"
+        )
+    assocs = block.assocs[: len(entries) + 1]
+    block.own[0]["num_assocs"] = len(assocs)
     index: dict[tuple[str, str | None], int] = {(ROOT, None): 0}
     _fill_association(assocs[0], NONE, Account(name=ROOT), tres)
     for at, (parent, account, entry) in enumerate(entries, 1):
@@ -268,9 +266,9 @@ def _associations(
         if assocs[at]["max_jobs"] < 0:
             assocs[at]["max_jobs"] = assocs[parent]["max_jobs"]  # of an account: what its users inherit
     names = [ROOT, *(entry.name for _, _, entry in entries)]
-    _fill_levels(config, assocs, names, below, own, tables)
-    own[0]["num_users"] = int(assocs["is_user"].sum())
-    own[0]["max_assoc_priority"] = assocs["priority"].max()
+    _fill_levels(config, assocs, names, below, block)
+    block.own[0]["num_users"] = int(assocs["is_user"].sum())
+    block.own[0]["max_assoc_priority"] = assocs["priority"].max()
     for key, raw in config.usage.items():
         account, _, user = key.partition(":")
         if (account, user or None) not in index:
@@ -279,8 +277,7 @@ def _associations(
         while at >= 0:
             assocs[at]["raw"] += raw
             at = int(assocs[at]["parent"])
-    tables[Table.ASSOCS] = assocs
-    _match_world(config, world, index, tables)
+    _match_world(world, index, block)
     return index
 
 
@@ -330,8 +327,7 @@ def _fill_levels(
     assocs: np.ndarray,
     names: Sequence[str],
     below: Mapping[int, list[int]],
-    own: np.ndarray,
-    tables: dict[Table, np.ndarray],
+    block: SimpleNamespace,
 ) -> None:
     """Levels of siblings. An account with shares=parent is transparent: its children stand in the level above."""
 
@@ -348,8 +344,9 @@ def _fill_levels(
             found += level(at) if is_transparent else [at]
         return found
 
+    is_classic = bool(block.own[0]["is_classic"])
     assocs[0]["share_parent"] = NONE
-    assocs[0]["norm_shares"] = 0.0 if not own[0]["is_classic"] else 1.0
+    assocs[0]["norm_shares"] = 1.0 if is_classic else 0.0
     children: list[int] = []
     for account in sorted(below):
         assocs[account]["first_child"] = len(children)
@@ -374,17 +371,11 @@ def _fill_levels(
             assoc["norm_shares"] = parent["norm_shares"]
         else:
             share = assoc["shares"] / assoc["level_shares"] if assoc["level_shares"] > 0 else 0.0
-            assoc["norm_shares"] = share * (parent["norm_shares"] if own[0]["is_classic"] else 1.0)
-    padded = np.zeros(len(assocs), np.int64)
-    padded[: len(children)] = children
-    tables[Table.CHILDREN] = padded
-    tables[Table.LEVELS] = padded.copy()
-    tables[Table.STACK] = np.zeros(3 * (len(assocs) + 1), np.int64)
+            assoc["norm_shares"] = share * (parent["norm_shares"] if is_classic else 1.0)
+    block.levels[: len(children)] = children
 
 
-def _match_world(
-    config: SlurmConfig, world: World, index: Mapping[tuple[str, str | None], int], tables: dict[Table, np.ndarray]
-) -> None:
+def _match_world(world: World, index: Mapping[tuple[str, str | None], int], block: SimpleNamespace) -> None:
     """The association of each of the world's tenants and users: NONE where nothing of that name exists."""
     w = world.record
     of_tenant = np.full(int(w["num_tenants"]), NONE, np.int64)
@@ -401,8 +392,8 @@ def _match_world(
         if at == NONE:
             name = _name(world.names.tenants, k, "tenant")
             raise GanglineError(f"tenant {name!r} is no account, expected one of that name among `accounts`")
-    tables[Table.ASSOC_OF_TENANT] = of_tenant
-    tables[Table.ASSOC_OF_USER] = of_user
+    block.assoc_of_tenant[: len(of_tenant)] = of_tenant
+    block.assoc_of_user[: len(of_user)] = of_user
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -417,8 +408,10 @@ def _find(named: Sequence[Any], name: str, what: str) -> int:
     raise unknown_name(what, name, (entry.name for entry in named))
 
 
-def _fill_qos(config: SlurmConfig, tres: Tres, own: np.ndarray, tables: dict[Table, np.ndarray]) -> None:
-    found = np.zeros(len(config.qos), QOS)
+def _fill_qos(config: SlurmConfig, tres: Tres, block: SimpleNamespace) -> None:
+    own = block.own
+    found = block.qos[: len(config.qos)]
+    own[0]["num_qos"] = len(found)
     for at, entry in enumerate(config.qos):
         record, limits = found[at], entry.limits
         record["priority"] = entry.priority
@@ -442,13 +435,12 @@ def _fill_qos(config: SlurmConfig, tres: Tres, own: np.ndarray, tables: dict[Tab
         record["max_tres_per_job"] = tres.limits(limits.max_tres_per_job)
     own[0]["max_qos_priority"] = found["priority"].max()
     own[0]["default_qos"] = next((i for i, q in enumerate(config.qos) if q.name == "normal"), 0)
-    tables[Table.QOS] = found
 
 
-def _fill_partitions(
-    config: SlurmConfig, world: World, tres: Tres, own: np.ndarray, words: int, tables: dict[Table, np.ndarray]
-) -> None:
-    found = np.zeros(len(config.partitions), PARTITION)
+def _fill_partitions(config: SlurmConfig, world: World, tres: Tres, block: SimpleNamespace, words: int) -> None:
+    own = block.own
+    found = block.partitions[: len(config.partitions)]
+    own[0]["num_partitions"] = len(found)
     sets = np.zeros((len(found), words), np.int64)
     w = world.record
     for at, entry in enumerate(config.partitions):
@@ -477,8 +469,7 @@ def _fill_partitions(
                 record["totals"][TYPE_TRES + n["gpu_type"]] += n["num_gpus"]
     own[0]["max_partition_factor"] = found["factor"].max()
     own[0]["default_partition"] = next((i for i, p in enumerate(config.partitions) if p.is_default), 0)
-    tables[Table.PARTITIONS] = found
-    tables[Table.PARTITION_NODES] = sets.reshape(-1)
+    block.partition_nodes[: sets.size] = sets.reshape(-1)
 
 
 def _nodes_of(partition: Partition, world: World) -> list[int]:
@@ -498,14 +489,19 @@ def _fill_requests(
     config: SlurmConfig,
     world: World,
     assocs: Mapping[tuple[str, str | None], int],
+    block: SimpleNamespace,
     words: int,
-    tables: dict[Table, np.ndarray],
 ) -> None:
     """What each job's submission said; an empty table where nothing was."""
-    rows = np.zeros(len(world.job_names) if config.requests else 0, REQUEST)
+    if config.requests and len(world.job_names) > len(block.requests):
+        raise GanglineError(
+            f"requests for a trace of {len(world.job_names)} jobs, expected at most {len(block.requests)}"
+        )
+    rows = block.requests[: len(world.job_names) if config.requests else 0]
+    block.own[0]["num_requests"] = len(rows)
     lists: list[np.ndarray] = []
     default = next((p.name for p in config.partitions if p.is_default), config.partitions[0].name)
-    of_tenant, of_user = tables[Table.ASSOC_OF_TENANT], tables[Table.ASSOC_OF_USER]
+    of_tenant, of_user = block.assoc_of_tenant, block.assoc_of_user
     for row, name in enumerate(world.job_names if len(rows) else ()):
         request = config.requests.get(name, Request())
         record, about = rows[row], world.tables[0][row]
@@ -534,48 +530,7 @@ def _fill_requests(
     for name in config.requests:
         if name not in world.job_names:
             raise unknown_name("job with a request", name, world.job_names)
-    tables[Table.REQUESTS] = rows
-    tables[Table.NODELISTS] = np.concatenate(lists) if lists else np.zeros(words, np.int64)
-
-
-def _fill_scratch(
-    config: SlurmConfig, world: World, own: np.ndarray, words: int, tables: dict[Table, np.ndarray]
-) -> None:
-    """Room for what the scheduler remembers and searches in."""
-    jobs = world.size.max_jobs
-    requests = tables[Table.REQUESTS]
-    most_partitions = max([int(row["partitions"]).bit_count() for row in requests], default=1)
-    nodes = int(world.record["num_nodes"])
-    slots = np.zeros(jobs, SLOT)
-    slots["row"] = NONE
-    tables[Table.SLOTS] = slots
-    tables[Table.RUNNING] = np.zeros(jobs, np.int64)
-    tables[Table.ORDER] = np.zeros(jobs * most_partitions, RECORD)
-    tables[Table.ORDER_SCRATCH] = np.zeros(jobs * most_partitions, RECORD)
-    for table in (Table.FREE, Table.WORK):
-        tables[table] = np.zeros(max(1, nodes) * (int(own[0]["num_resources"]) + 1), np.int64)
-    for table in (Table.FIT, Table.SIZE):
-        tables[table] = np.zeros(max(1, nodes), np.int64)
-    for table in (Table.CANDIDATES, Table.OPEN, Table.CHOSEN, Table.TRIED):
-        tables[table] = np.zeros(words, np.int64)
-    tests = config.scheduler.bf_max_job_test
-    tables[Table.INTERVALS] = np.zeros(2 * tests + 2, INTERVAL)
-    tables[Table.INTERVAL_NODES] = np.zeros((2 * tests + 2) * words, np.int64)
-    tables[Table.PLANS] = np.zeros(tests, PLAN)
-    tables[Table.PLAN_NODES] = np.zeros(tests * words, np.int64)
-    tables[Table.ENDS] = np.zeros(jobs, END)
-    tables[Table.CHOICES] = np.zeros(MAX_COMMANDS, CHOICE)
-    tables[Table.ANSWERS] = np.zeros(NUM_ANSWERS, ANSWER)
-    tables[Table.ANSWER_NODES] = np.zeros(NUM_ANSWERS * 2 * words, np.int64)
-    tables[Table.VICTIMS] = np.zeros(jobs, np.int64)
-
-
-def _joined(own: np.ndarray, tables: Mapping[Table, np.ndarray]) -> np.ndarray:
-    """The block: the header, then every table."""
-    at = HEADER_BYTES
-    for table in Table:
-        own[0]["at"][table] = at
-        assert tables[table].dtype == DTYPES.get(table, np.dtype(np.int64)), table
-        at += tables[table].nbytes
-    own[0]["at"][len(Table) :] = at
-    return np.concatenate([own.view(np.uint8), *(tables[t].reshape(-1).view(np.uint8) for t in Table)])
+    if len(lists) > MAX_NODELISTS:
+        raise GanglineError(f"{len(lists)} jobs name their nodes, expected at most {MAX_NODELISTS}")
+    if lists:
+        block.nodelists[: len(lists) * words] = np.concatenate(lists)

@@ -1,7 +1,7 @@
-"""The numbers behind a `SlurmConfig`: one block of bytes per world, that the compiled scheduler reads and writes.
+"""The numbers behind a `SlurmConfig`: one record per world, that the compiled scheduler reads and writes.
 
-The block begins with one `SLURM` record (settings, then what the scheduler remembers) and goes on with the tables
-listed in `Table`. `Slurm` is the block opened: one array per table.
+It begins with `own` (settings, then what the scheduler remembers) and goes on with tables, see `block_dtype`. Their
+capacities come with the size class of the world; how much of them is used stands in `own`.
 
 TRES are numbered 0..7 as the world's resources, then nodes, then GPUs by type. Amounts are in the core's units.
 """
@@ -9,12 +9,13 @@ TRES are numbered 0..7 as the world's resources, then nodes, then GPUs by type. 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import MAX_FLAVORS, MAX_RESOURCES
+from gangline.envs.core.types import MAX_COMMANDS, MAX_FLAVORS, MAX_RESOURCES, SizeClass
 
 NODE_TRES = MAX_RESOURCES
 TYPE_TRES = MAX_RESOURCES + 1  # first of the GPUs by type
@@ -75,7 +76,12 @@ FIRST_LIMIT = int(Reason.QOS_GRP_JOBS)
 
 SLURM = np.dtype(
     [
-        ("at", np.int64, (40,)),  # where each table begins, bytes; see `Table`
+        # how much of the tables is used
+        ("num_assocs", np.int64),
+        ("num_qos", np.int64),
+        ("num_partitions", np.int64),
+        ("num_requests", np.int64),  # 0: nothing was said beyond the trace
+        ("num_free", np.int64),  # cells of `free`
         # the cluster
         ("num_resources", np.int64),
         ("cpu", np.int64),  # resource index; NONE where the world counts no CPUs
@@ -343,149 +349,65 @@ END = np.dtype([("end_ms", np.int64), ("slot", np.int32), ("row", np.int32)], al
 CHOICE = np.dtype([("pod_set", np.int32), ("node", np.int32), ("pods", np.int32)], align=True)
 
 
-class Table(IntEnum):
-    """Tables of the block, in their order."""
-
-    ASSOCS = 0
-    CHILDREN = 1
-    LEVELS = 2
-    STACK = 3
-    QOS = 4
-    PARTITIONS = 5
-    PARTITION_NODES = 6
-    REQUESTS = 7
-    NODELISTS = 8
-    ASSOC_OF_TENANT = 9
-    ASSOC_OF_USER = 10
-    SLOTS = 11
-    RUNNING = 12
-    ORDER = 13
-    ORDER_SCRATCH = 14
-    FREE = 15
-    WORK = 16
-    FIT = 17
-    SIZE = 18
-    CANDIDATES = 19
-    OPEN = 20
-    CHOSEN = 21
-    INTERVALS = 22
-    INTERVAL_NODES = 23
-    PLANS = 24
-    PLAN_NODES = 25
-    ENDS = 26
-    CHOICES = 27
-    VICTIMS = 28
-    TRIED = 29
-    ANSWERS = 30
-    ANSWER_NODES = 31
+MAX_PARTITIONS = 63  # a bit each
+MAX_QOS = 63
+MAX_TESTS = 1000  # bf_max_job_test
+MAX_INTERVALS = 2 * MAX_TESTS + 2
+MAX_NODELISTS = 1024
 
 
-class Slurm(NamedTuple):
-    """The block opened: one array per table of `Table`."""
-
-    own: Any  # (1,) SLURM
-    assocs: Any  # (num_assocs,) ASSOC
-    children: Any  # (num_assocs,) int64, level by level in list order
-    levels: Any  # the same, sorted by level fair share
-    stack: Any  # scratch of the walk
-    qos: Any  # (num_qos,) QOS
-    partitions: Any  # (num_partitions,) PARTITION
-    partition_nodes: Any  # (num_partitions * words,) int64, sets of nodes
-    requests: Any  # (num_rows or 0,) REQUEST
-    nodelists: Any  # (num_lists * words,) int64
-    assoc_of_tenant: Any  # (num_tenants,) int64
-    assoc_of_user: Any  # (num_users,) int64
-    slots: Any  # (max_jobs,) SLOT
-    running: Any  # (max_jobs,) int64, slots of jobs whose usage is charged
-    order: Any  # (max_records,) RECORD, the queue
-    order_scratch: Any
-    free: Any  # (num_nodes * (num_resources + 1),) int64; the last is whole free GPUs
-    work: Any  # the same, of a search
-    fit: Any  # (num_nodes,) int64, pods that fit on each node
-    size: Any  # (num_nodes,) int64, what a node counts in the choice
-    candidates: Any  # (words,) int64
-    open: Any  # (words,) int64, nodes still usable in the main loop's pass
-    chosen: Any  # (words,) int64
-    intervals: Any  # (2 * bf_max_job_test + 2,) INTERVAL
-    interval_nodes: Any
-    plans: Any  # (bf_max_job_test,) PLAN
-    plan_nodes: Any
-    ends: Any  # (max_jobs,) END
-    choices: Any  # (max_choices,) CHOICE
-    victims: Any  # (max_jobs,) int64
-    tried: Any  # (words,) int64, nodes of the last search for a start
-    answers: Any  # (NUM_ANSWERS,) ANSWER
-    answer_nodes: Any  # (NUM_ANSWERS * 2 * words,) int64, candidates and chosen nodes
+def max_assocs(size: SizeClass) -> int:
+    """Associations of a size class: users in one or two accounts, and accounts above."""
+    return 2 * size.max_users + 2 * size.max_tenants + 64
 
 
-HEADER_BYTES = SLURM.itemsize
-DTYPES: dict[Table, np.dtype[Any]] = {
-    Table.ASSOCS: ASSOC,
-    Table.QOS: QOS,
-    Table.PARTITIONS: PARTITION,
-    Table.REQUESTS: REQUEST,
-    Table.SLOTS: SLOT,
-    Table.ORDER: RECORD,
-    Table.ORDER_SCRATCH: RECORD,
-    Table.INTERVALS: INTERVAL,
-    Table.PLANS: PLAN,
-    Table.ENDS: END,
-    Table.CHOICES: CHOICE,
-    Table.ANSWERS: ANSWER,
-}  # the others hold int64
-
-
-@helper
-def _cells(private: Any, own: Any, table: int) -> Any:
-    """A table of integers."""
-    return private[own.at[table] : own.at[table + 1]].view(np.int64)
-
-
-@helper
-def open_block(private: Any) -> Any:
-    """The block as a `Slurm`."""
-    head = private[:HEADER_BYTES].view(SLURM)
-    own = head[0]
-    at = own.at
-    return Slurm(
-        head,
-        private[at[0] : at[1]].view(ASSOC),
-        _cells(private, own, 1),
-        _cells(private, own, 2),
-        _cells(private, own, 3),
-        private[at[4] : at[5]].view(QOS),
-        private[at[5] : at[6]].view(PARTITION),
-        _cells(private, own, 6),
-        private[at[7] : at[8]].view(REQUEST),
-        _cells(private, own, 8),
-        _cells(private, own, 9),
-        _cells(private, own, 10),
-        private[at[11] : at[12]].view(SLOT),
-        _cells(private, own, 12),
-        private[at[13] : at[14]].view(RECORD),
-        private[at[14] : at[15]].view(RECORD),
-        _cells(private, own, 15),
-        _cells(private, own, 16),
-        _cells(private, own, 17),
-        _cells(private, own, 18),
-        _cells(private, own, 19),
-        _cells(private, own, 20),
-        _cells(private, own, 21),
-        private[at[22] : at[23]].view(INTERVAL),
-        _cells(private, own, 23),
-        private[at[24] : at[25]].view(PLAN),
-        _cells(private, own, 25),
-        private[at[26] : at[27]].view(END),
-        private[at[27] : at[28]].view(CHOICE),
-        _cells(private, own, 28),
-        _cells(private, own, 29),
-        private[at[30] : at[31]].view(ANSWER),
-        _cells(private, own, 31),
+@cache
+def block_dtype(size: SizeClass) -> np.dtype[Any]:
+    """The scheduler's record for worlds of a size class: settings and memory, then every table."""
+    assocs = max_assocs(size)
+    words = -(-size.max_nodes // WORD_BITS)
+    cells = size.max_nodes * (MAX_RESOURCES + 1)
+    return np.dtype(
+        [
+            ("own", SLURM, (1,)),
+            ("assocs", ASSOC, (assocs,)),
+            ("levels", np.int64, (assocs,)),  # level by level; sorted at ticks
+            ("stack", np.int64, (3 * assocs,)),  # scratch of the walk
+            ("qos", QOS, (MAX_QOS,)),
+            ("partitions", PARTITION, (MAX_PARTITIONS,)),
+            ("partition_nodes", np.int64, (MAX_PARTITIONS * words,)),  # sets of nodes
+            ("requests", REQUEST, (size.max_jobs,)),  # by trace row
+            ("nodelists", np.int64, (MAX_NODELISTS * words,)),  # sets of nodes
+            ("assoc_of_tenant", np.int64, (size.max_tenants,)),
+            ("assoc_of_user", np.int64, (size.max_users,)),
+            ("slots", SLOT, (size.max_jobs,)),
+            ("running", np.int64, (size.max_jobs,)),  # slots of jobs whose usage is charged
+            ("order", RECORD, (2 * size.max_jobs,)),  # the queue
+            ("order_scratch", RECORD, (2 * size.max_jobs,)),
+            ("free", np.int64, (cells,)),  # by node and resource; a last column counts whole free GPUs
+            ("work", np.int64, (cells,)),  # the same, of a search
+            ("fit", np.int64, (size.max_nodes,)),  # pods that fit on each node
+            ("size", np.int64, (size.max_nodes,)),  # what a node counts in the choice
+            ("candidates", np.int64, (words,)),
+            ("open", np.int64, (words,)),  # nodes still usable in the main loop's pass
+            ("chosen", np.int64, (words,)),
+            ("tried", np.int64, (words,)),  # nodes of the last search for a start
+            ("intervals", INTERVAL, (MAX_INTERVALS,)),  # the backfill map
+            ("interval_nodes", np.int64, (MAX_INTERVALS * words,)),  # sets of nodes
+            ("plans", PLAN, (MAX_TESTS,)),
+            ("plan_nodes", np.int64, (MAX_TESTS * words,)),  # sets of nodes
+            ("ends", END, (2 * size.max_jobs,)),
+            ("choices", CHOICE, (MAX_COMMANDS,)),
+            ("victims", np.int64, (size.max_jobs,)),
+            ("answers", ANSWER, (NUM_ANSWERS,)),
+            ("answer_nodes", np.int64, (NUM_ANSWERS * 2 * words,)),  # candidates and chosen nodes
+        ],
+        align=True,
     )
 
 
-def opened(private: np.ndarray) -> Slurm:
-    """The same in Python, for tests and reports: arrays over the same bytes."""
-    head = private[:HEADER_BYTES].view(SLURM)
-    at = [int(place) for place in head[0]["at"]]
-    return Slurm(head, *(private[at[t] : at[t + 1]].view(DTYPES.get(t, np.dtype(np.int64))) for t in Table))
+def opened(private: np.ndarray, size: SizeClass) -> SimpleNamespace:
+    """The record's tables in Python, for tests and reports: arrays over the same bytes."""
+    dtype = block_dtype(size)
+    block = private[: dtype.itemsize].view(dtype)[0]
+    return SimpleNamespace(**{name: block[name] for name in dtype.names or ()})

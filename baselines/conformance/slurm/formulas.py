@@ -13,9 +13,10 @@ from gangline.baselines.conformance.slurm.worlds import accounts_of
 from gangline.baselines.slurm.config import Account, Priority, SiblingOrder, SlurmConfig, User
 from gangline.baselines.slurm.fair_share import refresh_fair_share
 from gangline.baselines.slurm.setup import block_for
-from gangline.baselines.slurm.tables import open_block, opened
+from gangline.baselines.slurm.tables import block_dtype, opened
 from gangline.envs.core.compiled import kernel
 from gangline.envs.core.spec import WorldSpec
+from gangline.envs.core.types import SIZE_CLASSES
 from gangline.envs.core.world import World
 
 TOLERANCE = 1e-6  # six printed decimals
@@ -28,10 +29,14 @@ COLUMNS = {
 }
 
 
+BLOCK = block_dtype(SIZE_CLASSES[0])
+BLOCK_BYTES = BLOCK.itemsize
+
+
 @kernel
 def refresh(private: Any) -> None:
-    """Bring the factors of a block in line with its usage."""
-    refresh_fair_share(open_block(private))
+    """Bring the factors of a scheduler's record in line with its usage."""
+    refresh_fair_share(private[:BLOCK_BYTES].view(BLOCK)[0])
 
 
 def run_formula(case: Case) -> Outcome:
@@ -100,7 +105,8 @@ def association_rows(
     )
     block = block_for(config, empty)
     refresh(block)
-    return dict(zip(association_names(config), opened(block).assocs, strict=True))
+    names = list(association_names(config))
+    return dict(zip(names, opened(block, empty.size).assocs[: len(names)], strict=True))
 
 
 def association_names(config: SlurmConfig) -> Iterator[tuple[str, str | None]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from gangline.baselines.conformance.slurm.formulas import association_names
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.scheduler import slurm
-from gangline.baselines.slurm.tables import HEADER_BYTES, SLURM, TYPE_TRES, Reason, Slurm, Stage, opened
+from gangline.baselines.slurm.tables import TYPE_TRES, Reason, Stage, opened
 from gangline.envs.core import driver
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import AGAIN, NEVER, NONE, JobState, Outcome, PodState
@@ -65,14 +67,19 @@ class Replay:
         self.note()
 
     @property
-    def slurm(self) -> Slurm:
+    def slurm(self) -> SimpleNamespace:
         """The scheduler's tables."""
-        return opened(self.block)
+        return opened(self.block, self.world.size)
+
+    def associations(self) -> dict[tuple[str, str | None], np.void]:
+        """Rows of the table of associations by (account, user)."""
+        names = list(association_names(self.config))
+        return dict(zip(names, self.slurm.assocs[: len(names)], strict=True))
 
     @property
     def own(self) -> Any:
         """The scheduler's header."""
-        return self.block[:HEADER_BYTES].view(SLURM)[0]
+        return self.slurm.own[0]
 
     @property
     def now_s(self) -> float:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from gangline.baselines.conformance.cases import Case, Facts, Outcome
-from gangline.baselines.conformance.slurm.formulas import association_names, check_rows
+from gangline.baselines.conformance.slurm.formulas import check_rows
 from gangline.baselines.conformance.slurm.replay import Replay, Run
 from gangline.baselines.conformance.slurm.worlds import LIMIT_CHECK_S, node_names, slurm_world
 from gangline.baselines.slurm.setup import Tres
@@ -113,7 +113,7 @@ def _check_snapshot(facts: Facts, replay: Replay, case: Case, snapshot: Mapping[
             if row[column] > 0:  # a factor without a weight is printed as 0
                 facts.check_near(f"{where} {column}", row[column], float(mine[field]), FACTOR)
     if "sshare" in snapshot:
-        rows = dict(zip(association_names(replay.config), replay.slurm.assocs, strict=True))
+        rows = replay.associations()
         check_rows(facts, snapshot["sshare"], rows, when)
     if case["config"].get("SchedulerType") == "sched/backfill":
         plans = replay.plans()

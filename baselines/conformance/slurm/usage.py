@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.baselines.conformance.cases import Case, Facts, Outcome
-from gangline.baselines.conformance.slurm.formulas import association_names, check_rows
+from gangline.baselines.conformance.slurm.formulas import check_rows
 from gangline.baselines.conformance.slurm.replay import Replay
 from gangline.baselines.conformance.slurm.worlds import SECOND_MS, slurm_world
 from gangline.envs.errors import GanglineError
@@ -41,7 +41,7 @@ def run_usage(about: Case, case: Case) -> Outcome:
         replay.set_next_tick(first_tick)
     for at, kind, content in marks:
         replay.run_until(int(at) + 1 if kind == "log" else at)  # the log's clock runs up to a second ahead
-        rows = dict(zip(association_names(replay.config), replay.slurm.assocs, strict=True))
+        rows = replay.associations()
         if kind == "snapshot":
             check_rows(facts, content["sshare"], rows, f"at {at:g} s: ")
         else:
