@@ -150,6 +150,7 @@ def begin_run(w: Any, s: Any, slot: int) -> None:
     mine.is_running = True
     mine.reason = 0
     mine.preempt_ms = NEVER
+    mine.resumed_ms = NEVER
     mine.start_ms = job.start_ms
     mine.start_s = min(job.start_ms, w.now_ms) // SECOND_MS
     limit = limit_ms(w, s, slot, mine.partition)

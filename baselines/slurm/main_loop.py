@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gangline.baselines.slurm.gang import plan_shared_start
 from gangline.baselines.slurm.limits import is_limited, job_limit, limit_of, tres_limit
 from gangline.baselines.slurm.nodes import choose_nodes, demands_of, write_start
 from gangline.baselines.slurm.preemption import plan_preemption
@@ -85,6 +86,8 @@ def go_on_with_main_pass(w: Any, s: Any, out: Any) -> bool:
             if own.limit_stop:
                 own.failed |= 1 << record.partition
             continue
+        if plan_shared_start(w, s, slot, record.partition, out):
+            return True
         if plan_preemption(w, s, slot, record.partition, out):
             own.stage = Stage.IDLE  # the next pass starts it: nobody is kept from taking what has come free
             own.main_ms = w.now_ms

@@ -265,7 +265,7 @@ def plan_resume(w: Any, s: Any, out: Any) -> bool:
     for i in range(own.num_running):
         slot = s.running[i]
         mine = s.slots[slot]
-        if not mine.is_stopped or mine.is_sliced:
+        if not mine.is_stopped:
             continue
         if w.jobs[slot].state != JobState.SUSPENDED:  # the transaction that was to stop it was refused
             mine.is_stopped = False

@@ -12,6 +12,7 @@ from gangline.baselines.slurm.accounting import notice_runs, take_in_new_jobs
 from gangline.baselines.slurm.backfill import begin_backfill_pass, go_on_with_backfill_pass
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.fair_share import refresh_fair_share
+from gangline.baselines.slurm.gang import plan_turns
 from gangline.baselines.slurm.main_loop import begin_main_pass, go_on_with_main_pass
 from gangline.baselines.slurm.preemption import plan_resume
 from gangline.baselines.slurm.priority import tick
@@ -19,7 +20,7 @@ from gangline.baselines.slurm.setup import block_for
 from gangline.baselines.slurm.tables import SLURM, Stage, block_dtype
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.driver import compile_decide
-from gangline.envs.core.types import AGAIN, NEVER, SIZE_CLASSES, SizeClass
+from gangline.envs.core.types import AGAIN, NEVER, NONE, SIZE_CLASSES, SizeClass
 from gangline.envs.core.world import World
 
 SMALL, MEDIUM, LARGE = (block_dtype(size) for size in SIZE_CLASSES)
@@ -52,6 +53,8 @@ def run_controller(w: Any, s: Any, out: Any) -> int:
     """
     own = s.own[0]
     has_ended = notice_runs(w, s)
+    if own.newcomer != NONE and plan_turns(w, s, out):
+        return AGAIN
     if own.stage == Stage.IDLE:
         if own.num_arrived < 0:  # the first look: usage from before, no tick yet
             refresh_fair_share(s)
@@ -59,7 +62,7 @@ def run_controller(w: Any, s: Any, out: Any) -> int:
             tick(w, s)
         has_new = take_in_new_jobs(w, s)
         note_changes(w, s, has_ended or has_new)
-        if plan_resume(w, s, out):
+        if plan_turns(w, s, out) or plan_resume(w, s, out):
             return AGAIN
         begin_due_pass(w, s)
     if own.stage == Stage.MAIN and go_on_with_main_pass(w, s, out):
@@ -134,7 +137,7 @@ def begin_due_backfill(w: Any, s: Any) -> None:
 def next_look_ms(w: Any, s: Any) -> int:
     """The next time at which this scheduler has something to do by itself."""
     own = s.own[0]
-    next_ms = own.wake_ms
+    next_ms = min(own.wake_ms, own.next_slice_ms)
     if w.num_jobs > 0:
         next_ms = min(next_ms, own.next_tick_ms)
     if own.num_order > 0 and not own.by_hand:

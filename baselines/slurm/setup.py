@@ -208,6 +208,7 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
         head["next_reset_s"] = (now_ms // SECOND_MS // head["reset_period_s"] + 1) * head["reset_period_s"]
     head["num_arrived"] = NONE
     head["room_version"] = NONE
+    head["newcomer"] = NONE
     head["main_ms"] = NEVER
     head["next_full_ms"] = NEVER
     head["next_backfill_ms"] = NEVER

@@ -186,6 +186,7 @@ SLURM = np.dtype(
         ("epoch_ms", np.int64),  # the wall clock when the world's clock is 0
         ("asked", np.int64),  # the Stage of the pass that is asked for
         ("num_stopped", np.int64),  # jobs suspended by this scheduler
+        ("newcomer", np.int64),  # started on shared cores just now; NONE
     ],
     align=True,
 )
@@ -305,6 +306,7 @@ SLOT = np.dtype(  # what is remembered of a live job, by the core's slot
         ("start_ms", np.int64),
         ("end_ms", np.int64),  # by its limit; cut by a grace period
         ("stopped_ms", np.int64),  # when it was suspended
+        ("resumed_ms", np.int64),  # when its turn began
         ("preempt_ms", np.int64),  # end of its grace period; NEVER
         ("billing", np.float64),
         ("num_nodes", np.int64),
