@@ -232,7 +232,7 @@ def _associations(
     config: SlurmConfig, world: World, tres: Tres, block: SimpleNamespace
 ) -> dict[tuple[str, str | None], int]:
     """Fill the tree of associations; returns their index by (account, user or None)."""
-    top = list(config.accounts) or _tenants_as_accounts(world)
+    top = accounts_in(config, world)
     if config.root_user_shares is not None:
         top = [User(name=ROOT, shares=config.root_user_shares), *top]
     entries: list[tuple[int, str, Account | User]] = []  # (parent, account it belongs to, entry), parents first
@@ -270,10 +270,10 @@ def _associations(
     _fill_levels(config, assocs, names, below, block)
     block.own[0]["num_users"] = int(assocs["is_user"].sum())
     block.own[0]["max_assoc_priority"] = assocs["priority"].max()
-    for key, raw in config.usage.items():
-        account, _, user = key.partition(":")
+    for holder, raw in config.usage.items():
+        account, _, user = holder.partition(":")
         if (account, user or None) not in index:
-            raise unknown_name("association with usage", key, (":".join(filter(None, k)) for k in index))
+            raise unknown_name("association with usage", holder, (":".join(filter(None, k)) for k in index))
         at = index[account, user or None]
         while at >= 0:
             assocs[at]["raw"] += raw
@@ -282,8 +282,12 @@ def _associations(
     return index
 
 
-def _tenants_as_accounts(world: World) -> list[Account | User]:
-    """An account for each tenant, its entitlement as shares, and its users; a user of its own where it has none."""
+def accounts_in(config: SlurmConfig, world: World) -> list[Account | User]:
+    """What hangs under root: the configured accounts, else one for each tenant, its entitlement as its shares, with the
+    tenant's users below; a user of its own name where it has none.
+    """
+    if config.accounts:
+        return list(config.accounts)
     w = world.record
     users: dict[int, list[str]] = {}
     for u in range(int(w["num_users"])):

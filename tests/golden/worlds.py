@@ -1,6 +1,7 @@
 """Recorded worlds of the three real systems, written as `WorldSpec`, and read back.
 
-`kueue_world`, `volcano_world` and `slurm_world` translate one recorded case. Each returns a `Loaded`: the world that
+`kueue_world` and `volcano_world` translate one recorded case (`slurm_world` is part of the conformance runs:
+baselines/conformance/slurm). Each returns a `Loaded`: the world that
 the core runs, what only that system knows about each job (its baseline's private record), and what only it knows about
 the rest (policies, partitions, tiers of plugins). `kueue_inputs`, `volcano_inputs` and `slurm_inputs` go back, from a
 world to a case's own words; `*_owned` is the part of a case that the core owns, so that a test can say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import numpy as np
 from gangline.baselines.conformance.slurm.formulas import association_names
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.scheduler import slurm
+from gangline.baselines.slurm.setup import accounts_in
 from gangline.baselines.slurm.tables import TYPE_TRES, Reason, Stage, opened
 from gangline.envs.core import driver
 from gangline.envs.core.spec import WorldSpec
@@ -73,7 +75,8 @@ class Replay:
 
     def associations(self) -> dict[tuple[str, str | None], np.void]:
         """Rows of the table of associations by (account, user)."""
-        names = list(association_names(self.config))
+        config = dataclasses.replace(self.config, accounts=accounts_in(self.config, self.world))
+        names = list(association_names(config))
         return dict(zip(names, self.slurm.assocs[: len(names)], strict=True))
 
     @property
