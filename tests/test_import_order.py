@@ -56,6 +56,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rendering": (("gangline.envs.rendering",), CORE),
     "primitives": (("gangline.baselines.primitives",), CORE),
     "baselines": (("gangline.baselines",), (*CORE, "primitives", "files")),
+    "conformance": (("gangline.baselines.conformance",), (*CORE, "primitives", "baselines")),
     "faces": (
         ("gangline.envs.cluster_env", "gangline.envs.multi_agent_env", "gangline.envs.vector_env"),
         (*WORLD, *WINDOW),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gangline.envs.errors import GanglineError
@@ -16,7 +17,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="gangline", description="Schedule shared GPU clusters: worlds, rules, rewards."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_worlds, _add_schedulers, _add_rewards, _add_picture, _add_replay, _add_speed):
+    for add in (
+        _add_worlds,
+        _add_schedulers,
+        _add_rewards,
+        _add_picture,
+        _add_replay,
+        _add_conformance,
+        _add_speed,
+    ):
         add(commands)
     options = parser.parse_args(arguments)
     try:
@@ -122,6 +131,22 @@ def _print_replay(options: argparse.Namespace) -> None:
 
     schedulers = [name for name in options.schedulers.split(",") if name]
     print_replay(options.sacct, options.slurm_conf, options.accounts, schedulers, _settings(options.overrides))
+
+
+def _add_conformance(commands: Any) -> None:
+    conformance = commands.add_parser(
+        "conformance", help="run recorded decisions of a real system through its baseline"
+    )
+    conformance.add_argument("system", help="whose decisions: slurm, volcano, kueue")
+    conformance.add_argument("folder", type=Path, help="folder of JSON files with recorded cases")
+    conformance.set_defaults(run=_print_conformance)
+
+
+def _print_conformance(options: argparse.Namespace) -> int:
+    """Exit code 1 if a case failed."""
+    from gangline.baselines.conformance.cases import print_report
+
+    return int(print_report(options.system, options.folder) > 0)
 
 
 def _add_speed(commands: Any) -> None:

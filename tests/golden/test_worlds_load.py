@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from reference import ReferenceWorld
 
+from gangline.baselines.conformance.slurm import SlurmWorld, slurm_world
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import MAX_FLAVORS, MAX_QUOTA_CELLS, MAX_RESOURCES, MAX_TOPOLOGIES
 from gangline.envs.core.world import World
@@ -108,7 +109,7 @@ def test_slurm_read_back(file: str) -> None:
         check_keys(case, private["case"], "jobs", "actions")
         for group in about["cluster"]["nodes"]:
             check_keys(group, private["node"], "names", "cpus", "gpus", "gpu_type")
-        loaded = worlds.slurm_world(about, case)
+        loaded = slurm_world(about, case)
         check_capacities(loaded.world)
         want = worlds.slurm_owned(about, case)
         assert worlds.slurm_inputs(loaded.world) == want, case["name"]
@@ -203,12 +204,12 @@ def test_volcano_runs_from_there(file: str, builder: str) -> None:
             assert state["state"] == want, (case["id"], job.name)
 
 
-def start_groups() -> Iterator[tuple[dict[str, Any], float, worlds.Loaded]]:
+def start_groups() -> Iterator[tuple[dict[str, Any], float, SlurmWorld]]:
     """(history, second, world just before it) of every recorded start group."""
     about, cases = worlds.read("slurm", "histories.json")
     for case in cases:
         for group in case["facts"]["start_groups"]:
-            yield case, group["start"], worlds.slurm_world(about, case, at_s=group["start"])
+            yield case, group["start"], slurm_world(about, case, at_s=group["start"])
 
 
 @pytest.mark.skipif("histories.json" not in FILES["slurm"], reason="no recorded Slurm histories")
