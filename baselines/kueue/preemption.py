@@ -56,10 +56,10 @@ def find_targets(w: Any, k: Any, entry: Any, cells: int) -> int:
 @helper
 def has_own_victim(k: Any, q: int, first: int) -> bool:
     """Whether some target from `first` on is of the ClusterQueue itself."""
+    found = False
     for i in range(first, k.num_targets):
-        if k.workloads[k.targets[i].slot].queue == q:
-            return True
-    return False
+        found = found or k.workloads[k.targets[i].slot].queue == q
+    return found
 
 
 @helper
@@ -103,7 +103,7 @@ def _collect_hierarchical(w: Any, k: Any, entry: Any, cells: int) -> bool:
 
 @helper
 def _is_borrowing_branch(w: Any, q: int, top: int, below: int, cells: int) -> bool:
-    """Whether a ClusterQueue hangs under `top`, not under its child `below`, and no node on the way is within nominal."""
+    """Whether a ClusterQueue hangs under `top`, not under `below`, and no node on the way is within nominal."""
     at = q
     while at != NONE and at != top:
         if at == below or is_within_nominal(w, at, cells):

@@ -274,7 +274,7 @@ def wake_backoffs(w: Any, k: Any) -> None:
 
 @helper
 def requeue_head(w: Any, k: Any, slot: int, reason: int) -> bool:
-    """Put back a head that was not admitted. True if it, or its like, has left the active ones. spec/kueue.md section 3."""
+    """Put back a head that was not admitted. True if it, or its like, has left the active ones."""
     note = k.workloads[slot]
     queue = k.queues[note.queue]
     group = k.groups[note.group]

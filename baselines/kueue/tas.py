@@ -33,13 +33,11 @@ def flavor_serves_topology(w: Any, k: Any, q: int, ps: int, flavor: int) -> bool
     if not asks:
         return k.queues[q].is_topology_only  # implied: anywhere, on the lowest level
     asked = k.requests[request]
-    if asked.kind == RequestKind.REQUIRED or asked.kind == RequestKind.PREFERRED:
-        if level_index(k, t, asked.level) == NONE:
-            return False
+    names_level = asked.kind == RequestKind.REQUIRED or asked.kind == RequestKind.PREFERRED
+    has_levels = not names_level or level_index(k, t, asked.level) != NONE
     for i in range(asked.num_layers):
-        if level_index(k, t, asked.layer_level[i]) == NONE:
-            return False
-    return True
+        has_levels = has_levels and level_index(k, t, asked.layer_level[i]) != NONE
+    return has_levels
 
 
 @helper
@@ -398,7 +396,7 @@ def _place_pod_set(w: Any, k: Any, ps: int, leader: int, t: int) -> bool:
 
 @helper
 def _take_below(w: Any, k: Any, t: int, request: int, level: int, found: int, is_least_free: bool) -> int:
-    """At and below the slice level each chosen domain's children take its pods separately; returns how many are chosen."""
+    """At and below the slice level each chosen domain's children take its pods separately; returns how many do."""
     unit = max(1, _layer_at(k, t, request, level + 1))
     for i in range(found):
         k.parents[i] = k.chosen[i]
@@ -526,7 +524,6 @@ def _take_least(
 
     Returns: how many are chosen; 0 if the units do not fit. Source: updateCountsToMinimumGeneric.
     """
-    found = 0
     left = units
     for i in range(n):
         d = k.order[i]
@@ -537,12 +534,11 @@ def _take_least(
         held = _held(k, d, leaders, unit, by_slices)
         if leaders > 0 and domain.leaders == 0:
             held = _held(k, d, 0, unit, by_slices)
-        k.chosen[found] = d
-        found += 1
+        k.chosen[i] = d
         domain.leader_count = min(leaders, domain.leaders)
         if held >= left and domain.leaders >= leaders:
             domain.count = left * unit
-            return found
+            return i + 1
         domain.count = min(held, left) * unit
         left -= min(held, left)
         if domain.leader_count > 0:

@@ -146,6 +146,7 @@ def kueue_topologies(case: Case) -> list[tuple[str, list[str], list[dict[str, An
 
 
 def kueue_nodes(case: Case) -> Iterator[dict[str, Any]]:
+    """Nodes of all topologies of a case, each with its flavor and the number of levels."""
     for flavor, levels, nodes in kueue_topologies(case):
         for node in nodes:
             yield {**node, "flavor": flavor, "num_levels": len(levels)}
