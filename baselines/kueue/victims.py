@@ -85,12 +85,12 @@ def candidate_precedes(w: Any, k: Any, own: int, a: int, b: int) -> bool:
         return one.list < two.list
     first = k.workloads[one.slot]
     second = k.workloads[two.slot]
-    if k.fair_admission and first.queue == second.queue and first.local_queue != second.local_queue:
-        if k.queues[first.queue].is_usage_based:
-            usage = local_queue_usage(w, k, first.local_queue)
-            other = local_queue_usage(w, k, second.local_queue)
-            if usage != other:
-                return usage > other
+    is_shared = first.queue == second.queue and first.local_queue != second.local_queue
+    if k.fair_admission and is_shared and k.queues[first.queue].is_usage_based:
+        usage = local_queue_usage(w, k, first.local_queue)
+        other = local_queue_usage(w, k, second.local_queue)
+        if usage != other:
+            return usage > other
     if w.jobs[one.slot].priority != w.jobs[two.slot].priority:
         return w.jobs[one.slot].priority < w.jobs[two.slot].priority
     if first.reserved_ms != second.reserved_ms:
