@@ -12,7 +12,7 @@ import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 
-from gangline.agents import checkpoint
+from gangline.agents import checkpoint, learning_curve
 from gangline.agents.buffer import TimeDiscountedBuffer
 from gangline.agents.policies import KernelPolicy, Layout
 from gangline.agents.sb3_env import BatchVecEnv
@@ -30,12 +30,14 @@ class Keeper:
         every_s: seconds between checkpoints.
         resume: begin from the folder's checkpoint.
         stop: set to end training at the next update, after a checkpoint.
+        steps_before: steps of earlier sessions of the run.
     """
 
     folder: Path
     every_s: float = 60.0
     resume: bool = False
     stop: bool = False
+    steps_before: int = 0
 
 
 class Stopped(Exception):
@@ -60,12 +62,20 @@ class Progress(BaseCallback):
                 raise Stopped
 
     def _on_step(self) -> bool:
-        scores = self.training_env.get_attr("episode_scores")[0][-50:]
-        score = sum(scores) / len(scores) if scores else None
+        self._report(self.num_timesteps, self._score())
+        return True
+
+    def _on_rollout_end(self) -> None:
+        score = self._score()
         if score is not None:
             self.logger.record("rollout/score", score)
-        self._report(self.num_timesteps, score)
-        return True
+            if self._keeper is not None:
+                learning_curve.add(self._keeper.folder, self.num_timesteps, score)
+
+    def _score(self) -> float | None:
+        """Mean return of the last episodes."""
+        scores = self.training_env.get_attr("episode_scores")[0][-50:]
+        return sum(scores) / len(scores) if scores else None
 
 
 def train(
@@ -120,20 +130,24 @@ def train(
         device="cpu",
     )
     left = total_steps
+    resumes = keeper is not None and keeper.resume
     if keeper is not None and keeper.resume:
         checkpoint.restore(model, env, keeper.folder)
         left = total_steps - model.num_timesteps
+        keeper.steps_before = model.num_timesteps
+    if keeper is not None:
+        learning_curve.cut(keeper.folder, keeper.steps_before)
     if left > 0:
-        model.learn(
-            left, callback=Progress(report, keeper), tb_log_name="tensorboard", reset_num_timesteps=left == total_steps
-        )
+        model.learn(left, callback=Progress(report, keeper), tb_log_name="tensorboard", reset_num_timesteps=not resumes)
     return model
 
 
 def save(model: MaskablePPO, path: Path) -> None:
-    """Save a model; the environment that its buffer reads from stays behind."""
+    """Save a model, whole or not at all; the environment that its buffer reads from stays behind."""
     model.rollout_buffer_kwargs = {}
-    model.save(path, exclude=["rollout_buffer_class", "rollout_buffer_kwargs"])
+    part = path.with_name(f"part-{path.name}")
+    model.save(part, exclude=["rollout_buffer_class", "rollout_buffer_kwargs"])
+    part.replace(path)
 
 
 def load(path: Path) -> Any:

@@ -74,14 +74,14 @@ class KernelNet(nn.Module):
         super().__init__()
         self.layout = layout
         ways = layout.num_rules + layout.num_victim_rules
-        self.row = nn.Sequential(
-            nn.Linear(NUM_QUEUE + NUM_CLUSTER, hidden), nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh()
-        )
+        self.row = nn.Linear(NUM_QUEUE, hidden)
+        self.beside = nn.Linear(NUM_CLUSTER, hidden, bias=False)
+        self.row_trunk = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.score = nn.Linear(hidden, ways)
-        self.kind = nn.Sequential(nn.Linear(NUM_CLUSTER + 2 * hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1 + ways))
-        self.value_row = nn.Sequential(nn.Linear(NUM_QUEUE, hidden), nn.Tanh())
-        self.value_tenant = nn.Sequential(nn.Linear(NUM_TENANT, hidden), nn.Tanh())
-        self.value_trunk = nn.Sequential(nn.Linear(NUM_CLUSTER + 2 * hidden, hidden), nn.Tanh())
+        self.kind = nn.Sequential(nn.Linear(NUM_CLUSTER + 2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1 + ways))
+        self.value_row = nn.Sequential(nn.Linear(NUM_QUEUE, hidden), nn.ReLU())
+        self.value_tenant = nn.Sequential(nn.Linear(NUM_TENANT, hidden), nn.ReLU())
+        self.value_trunk = nn.Sequential(nn.Linear(NUM_CLUSTER + 2 * hidden, hidden), nn.ReLU())
         self.latent_dim_pi = layout.num_actions
         self.latent_dim_vf = hidden
 
@@ -100,8 +100,7 @@ class KernelNet(nn.Module):
         """Logits, (batch, num_actions)."""
         layout = self.layout
         cluster, queue = self._cluster(flat), self._queue(flat)
-        beside = cluster.unsqueeze(1).expand(-1, layout.queue_rows, -1)
-        rows = self.row(torch.cat([queue, beside], dim=2))
+        rows = self.row_trunk(self.row(queue) + self.beside(cluster).unsqueeze(1))
         scores = self.score(rows).transpose(1, 2)  # (batch, ways, rows)
         fits = queue[:, :, FITS] > 0.5
         can = queue[:, :, CAN_MAKE_ROOM] > 0.5
@@ -136,10 +135,9 @@ class KernelNet(nn.Module):
 
 def _pooled(rows: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
     """Mean and maximum over the valid rows, (batch, 2 x hidden)."""
-    weight = valid.unsqueeze(2)
-    mean = (rows * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
-    most = (rows - (1.0 - weight) * 2.0).max(dim=1).values
-    return torch.cat([mean, most], dim=1)
+    of_valid = rows * valid.unsqueeze(2)  # rows are not negative: an absent one is never the maximum alone
+    mean = of_valid.sum(dim=1) / valid.sum(dim=1, keepdim=True).clamp(min=1.0)
+    return torch.cat([mean, of_valid.max(dim=1).values], dim=1)
 
 
 class KernelPolicy(MaskableActorCriticPolicy):

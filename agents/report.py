@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from gangline.agents import learning_curve
 from gangline.agents.evaluate import Run
 from gangline.envs.metrics import METRICS
 
@@ -90,6 +91,28 @@ def write_results(runs: Sequence[Run], path: Path, about: dict[str, Any]) -> Non
     part = path.with_suffix(".part")
     part.write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
     part.replace(path)
+
+
+def draw_curves(folders: Mapping[str, Path], path: Path) -> None:
+    """The learning curves: mean return of the last 50 episodes against steps, one line per agent."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for name, folder in folders.items():
+        points = learning_curve.read(folder)
+        axes.plot([steps for steps, _ in points], [score for _, score in points], label=name, lw=1.6)
+    axes.set_xlabel("steps")
+    axes.set_ylabel("mean return of the last 50 episodes")
+    axes.set_title("learning", loc="left", fontsize=11)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axes.grid(alpha=0.3)
+    if len(folders) > 1:
+        axes.legend(fontsize=9, frameon=False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
 
 
 def draw(runs: Sequence[Run], path: Path, title: str) -> None:

@@ -28,13 +28,14 @@ HELP = """Train an agent, then compare it with baselines on held-out jobs.
   python train.py                                     a first run: 64 GPUs, generated jobs
   python train.py env=philly64 workload=philly workload.path=philly.csv
   python train.py env=small agent.total_steps=500000 seed=3
+  python train.py env=small seeds=3                   three agents, with seeds 0, 1 and 2, in one table
   python train.py experiment=smoke                    seconds, to see that everything works
   python train.py resume=runs/2026-01-31_12-00-00     go on from the last checkpoint, exactly (Ctrl-C saves one)
 
 Groups, chosen by name (configs/<group>/<name>.yaml):
 {groups}
 Anything in them can be overridden with dots: env.cluster.nodes, env.action.min_run_h, env.reward.weights.neg_idle,
-workload.load, agent.learning_rate, evaluation.traces, scheduler.easy.rule, seed, run_dir.
+workload.load, agent.learning_rate, evaluation.traces, scheduler.easy.rule, seed, seeds, run_dir.
 """
 
 
@@ -59,6 +60,7 @@ class TrainConfig:
     agent: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = EvaluationConfig()
     seed: int = 0
+    seeds: int = 1  # how many agents: with seed, seed + 1, ...; each has a folder of its own in the run's
     run_dir: str | None = None  # None = runs/<date and time>
     resume: str | None = None  # folder of a run that was stopped: go on from its last checkpoint
     checkpoint_every_s: float = 60.0
@@ -146,6 +148,8 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
 
     if config.resume is not None:
         config = resumed(config, arguments)
+    if config.seeds < 1:
+        raise GanglineError(f"seeds is {config.seeds}, expected how many agents to train: at least 1")
     world = world_of(config)
     test_world = held_out(config, world)
     baselines = {name: base.build(name, **(options or {})) for name, options in config.scheduler.items()}
@@ -158,26 +162,16 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     console.print(f"run folder: {folder}")
     _compile(first, baselines, console)
 
-    started = time.perf_counter()
-    with _progress(console) as bar:
-        task = bar.add_task("training", total=settings["total_steps"], score="")
+    places = seed_folders(config, folder)
+    for seed, place in places.items():
+        if not (place / "model.zip").exists():
+            _train_one(config, world, algorithm, settings, seed, place, console)
+    report.draw_curves({f"seed {seed}": place for seed, place in places.items()}, folder / "learning.png")
 
-        def tell(steps: int, score: float | None) -> None:
-            bar.update(task, completed=steps, score="" if score is None else f"score {score:.3f}")
-
-        keeper = algorithm.Keeper(folder, config.checkpoint_every_s, resume=config.resume is not None)
-        with _stops_at_the_next_update(keeper):
-            try:
-                model = algorithm.train(world, seed=config.seed, report=tell, log_dir=folder, keeper=keeper, **settings)
-            except algorithm.Stopped:
-                raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
-    seconds = time.perf_counter() - started
-    console.print(
-        f"trained {model.num_timesteps:,} steps in {seconds:.0f} s: {model.num_timesteps / seconds:,.0f} steps/s"
-    )
-    algorithm.save(model, folder / "model.zip")
-
-    actors: dict[str, Any] = {**baselines, "trained": GreedyPolicy(algorithm.load(folder / "model.zip"))}
+    actors: dict[str, Any] = dict(baselines)
+    for seed, place in places.items():
+        name = "trained" if len(places) == 1 else f"trained, seed {seed}"
+        actors[name] = GreedyPolicy(algorithm.load(place / "model.zip"))
     traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
     runs = []
     with _progress(console) as bar:
@@ -187,11 +181,50 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
             bar.update(task, advance=1, score=one.scheduler)
     title = f"{len(traces)} held-out traces, {_described(test_world)}"
     report.print_table(runs, console, title)
-    about = {"command": ["train.py", *arguments], "seed": config.seed, "world": configs.to_mapping(test_world)}
+    about = {"command": ["train.py", *arguments], "seeds": list(places), "world": configs.to_mapping(test_world)}
     report.write_results(runs, folder / "results.json", about)
     report.draw(runs, folder / "frontier.png", title)
-    console.print(f"{folder / 'results.json'}\n{folder / 'frontier.png'}")
+    for name in ("results.json", "frontier.png", "learning.png"):
+        console.print(f"{folder / name}")
     return folder
+
+
+def seed_folders(config: TrainConfig, folder: Path) -> dict[int, Path]:
+    """Where each agent of a run is kept, by its seed: a single one in the run's own folder."""
+    if config.seeds == 1:
+        return {config.seed: folder}
+    return {seed: folder / f"seed-{seed}" for seed in range(config.seed, config.seed + config.seeds)}
+
+
+def _train_one(
+    config: TrainConfig,
+    world: WorldConfig,
+    algorithm: Any,
+    settings: dict[str, Any],
+    seed: int,
+    place: Path,
+    console: Console,
+) -> None:
+    """Train the agent of one seed, from the beginning or from its checkpoint, and save it."""
+    place.mkdir(exist_ok=True)
+    started = time.perf_counter()
+    keeper = algorithm.Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
+    with _progress(console) as bar:
+        task = bar.add_task(f"training, seed {seed}", total=settings["total_steps"], score="")
+
+        def tell(steps: int, score: float | None) -> None:
+            bar.update(task, completed=steps, score="" if score is None else f"score {score:.3f}")
+
+        with _stops_at_the_next_update(keeper):
+            try:
+                model = algorithm.train(world, seed=seed, report=tell, log_dir=place, keeper=keeper, **settings)
+            except algorithm.Stopped:
+                folder = place if config.seeds == 1 else place.parent
+                raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
+    seconds = time.perf_counter() - started
+    trained = model.num_timesteps - keeper.steps_before
+    console.print(f"trained {trained:,} steps in {seconds:.0f} s: {trained / seconds:,.0f} steps/s")
+    algorithm.save(model, place / "model.zip")
 
 
 def _described(world: WorldConfig) -> str:
@@ -238,7 +271,7 @@ def resumed(config: TrainConfig, arguments: list[str]) -> TrainConfig:
         raise GanglineError(f"resume={folder}: no config.json there, expected the folder of a run") from None
     if (folder / "results.json").exists():
         raise GanglineError(f"resume={folder}: the run has ended and holds results, expected one that was stopped")
-    if not (folder / "checkpoint.pt").exists():
+    if not any(folder.glob("**/checkpoint.pt")):
         raise GanglineError(f"resume={folder}: no checkpoint there, expected a run that was stopped while training")
     free = ("resume", "run_dir", "checkpoint_every_s")
     given = [key for key in (a.partition("=")[0] for a in arguments) if key not in free]

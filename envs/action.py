@@ -21,7 +21,7 @@ import numpy as np
 from gangline.envs.agent import Kind
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.placement import measure_fit, node_is_open
-from gangline.envs.core.preemption import Scope, may_be_stopped, plan_make_room
+from gangline.envs.core.preemption import Scope, can_make_room, may_be_stopped, plan_make_room
 from gangline.envs.core.transactions import (
     _new_command,
     lift,
@@ -268,9 +268,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                 if same != NONE:
                     legal = mask[at + rule * rows + same] == 1
                 else:
-                    out.num_commands = 0
-                    out.num_transactions = 0
-                    legal = _could_make_room(w, slot, agent) and plan_make_room(
+                    legal = _could_make_room(w, slot, agent) and can_make_room(
                         w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
                     )
                 if legal:

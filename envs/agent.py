@@ -110,6 +110,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
             ("oldest", np.int64, (size.max_tenants,)),
             ("tenant_head", np.int32, (size.max_tenants,)),
+            ("usage_share", np.float64, (size.max_tenants,)),  # scratch
             ("cursor", np.int32, (size.max_groups,)),
         ],
         align=True,

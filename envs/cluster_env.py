@@ -6,7 +6,7 @@ It is a batch of one: the same kernels step it that step the vector environment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -19,6 +19,7 @@ from gangline.envs import reward as rewards
 from gangline.envs.agent import AGENT, MAX_QUEUE_ROWS, MAX_RULES, MAX_RUNNING_ROWS, Kind, TimeMode, env_dtype
 from gangline.envs.config import WorldConfig, load_world, one_of
 from gangline.envs.core import building
+from gangline.envs.core.compiled import entry_point
 from gangline.envs.core.placement import Rule
 from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
@@ -91,6 +92,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         self.config = load_world(world, **overrides)
         self.batch = Batch(self.config, 1)
+        self._read = _Readings.of(self.batch)
         agent = self.batch.agent
         self._own_terms = {n: rewards.own_term(n) for n in self.config.reward.weights if "." in n}
         self._own_blocks = {n: observations.own_block(n) for n in self.config.observation.own_blocks}
@@ -119,15 +121,16 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("step() was called before reset()")
         self.batch.actions[0] = self.flat_actions(action)
         self.batch.step(0, 1)
-        self._note()
-        env = self.batch.envs[0]
-        reward = float(env["reward"])
+        if self.render_mode is not None:
+            self._note()
+        read = self._read
+        reward = read.reward.item()
         info = self._info()
         for name, term in self._own_terms.items():
-            value = float(term(env["transition"]))
+            value = float(term(self.batch.envs[0]["transition"]))
             info["reward_terms"][name] = value
             reward += self.config.reward.weights[name] * value * float(self.batch.agent["reward_scale"])
-        return self._observation(), reward, bool(env["terminated"]), bool(env["truncated"]), info
+        return self._observation(), reward, read.terminated.item(), read.truncated.item(), info
 
     def render(self) -> str | np.ndarray | None:  # type: ignore[override]
         """The cluster now: text, pixels (height, width, 3) uint8, or None (a window, or no render mode)."""
@@ -187,20 +190,18 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         return {n: np.clip(np.asarray(block(view), np.float32), low, high) for n, block in self._own_blocks.items()}
 
     def _info(self) -> dict[str, Any]:
-        env = self.batch.envs[0]
-        transition = env["transition"]
-        episode = self.episode
+        read = self._read
         return {
-            "dt_s": float(transition["elapsed_h"]) * 3600.0,
-            "discount": float(transition["discount"]),
+            "dt_s": read.elapsed_h.item() * 3600.0,
+            "discount": read.discount.item(),
             "action_mask": self.batch.masks[0].copy(),
-            "reward_terms": dict(zip(rewards.TERM_NAMES, env["terms"].tolist(), strict=True)),
-            "reward_term_sums": dict(zip(rewards.TERM_NAMES, env["term_sums"].tolist(), strict=True)),
-            "legal": bool(env["last_was_legal"]),
-            "num_illegal": int(env["num_illegal"]),
-            "overflow_share": int(env["num_overflows"]) / max(1, int(env["num_decisions"])),
-            "time_s": int(self.batch.worlds[0]["now_ms"]) / 1000.0,
-            "load": None if episode is None else episode.load,
+            "reward_terms": dict(zip(rewards.TERM_NAMES, read.terms.tolist(), strict=True)),
+            "reward_term_sums": dict(zip(rewards.TERM_NAMES, read.term_sums.tolist(), strict=True)),
+            "legal": read.last_was_legal.item(),
+            "num_illegal": read.num_illegal.item(),
+            "overflow_share": read.num_overflows.item() / max(1, read.num_decisions.item()),
+            "time_s": read.now_ms.item() / 1000.0,
+            "load": None if self.episode is None else self.episode.load,
         }
 
     def _observation_space(self, agent: np.void) -> spaces.Space[Any]:
@@ -227,9 +228,9 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
 
     def flat_actions(self, action: Any) -> np.ndarray:
         """(commands,) int64 flat actions; what cannot be one becomes -1, an illegal action."""
-        values = np.asarray(action).reshape(-1)
+        values = np.asarray(action, np.int64).reshape(-1)
         if self.config.action.head == "slots":
-            return values.astype(np.int64)
+            return values
         agent = self.batch.agent
         flat = [self.flat_action(agent, *(int(v) for v in values[i : i + 3])) for i in range(0, len(values), 3)]
         return np.array(flat, np.int64)
@@ -272,6 +273,34 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         return np.tile(one, int(self.batch.actions.shape[1]))
 
 
+class _Readings(NamedTuple):
+    """Numbers of a batch of one, as views: looking a field of a record up by name takes ten times as long."""
+
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    elapsed_h: np.ndarray
+    discount: np.ndarray
+    terms: np.ndarray
+    term_sums: np.ndarray
+    last_was_legal: np.ndarray
+    num_illegal: np.ndarray
+    num_overflows: np.ndarray
+    num_decisions: np.ndarray
+    now_ms: np.ndarray
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Readings:
+        """The views of a batch."""
+        transition = batch.envs["transition"]
+        own = {
+            "elapsed_h": transition["elapsed_h"],
+            "discount": transition["discount"],
+            "now_ms": batch.worlds["now_ms"],
+        }
+        return cls(**{name: (own[name] if name in own else batch.envs[name])[0, ...] for name in cls._fields})
+
+
 class Batch:
     """Records and buffers of a number of environments of one configuration, and the kernels over them.
 
@@ -298,7 +327,6 @@ class Batch:
         self.template[0]["params"]["queue_order"] = QueueOrder.SUBMIT
         _refresh_template(self.template)
         self.worlds = building.new_records(num_envs, self.size)
-        self.worlds[:] = self.template[0]
         self.envs = np.zeros(num_envs, env_dtype(self.size))
         self.agents = agent_parameters(config, self.spec, self.source)
         self.decisions = [np.zeros(1, DECISION) for _ in range(threads)]  # scratch, one for each thread
@@ -316,7 +344,10 @@ class Batch:
         self._log = np.zeros(0, LOG_ROW)
         fields: Any = self.worlds.dtype.fields
         prefix = fields[RESET_BOUNDARY][1]  # bytes of the record that a reset copies
+        self._kernel: Any = None
         self._template_bytes = self.template.view(np.uint8).reshape(-1)[:prefix].copy()
+        self._raw_worlds = self.worlds.view(np.uint8).reshape(num_envs, -1)
+        stepping.reset_worlds(self._raw_worlds, self._template_bytes, 0, num_envs)  # the rest is zero
 
     @property
     def agent(self) -> np.void:
@@ -326,8 +357,7 @@ class Batch:
     def reset_one(self, i: int, seed: int, options: Mapping[str, Any]) -> Episode:
         """Draw environment i's next episode and set its world to begin it; call `begin` after."""
         episode = self.source.draw(seed, options)
-        raw = self.worlds.view(np.uint8).reshape(self.num_envs, -1)
-        stepping.reset_worlds(raw, self._template_bytes, i, i + 1)
+        stepping.reset_worlds(self._raw_worlds, self._template_bytes, i, i + 1)
         w = self.worlds[i]
         first = self._take_rows(i, episode)
         w["next_row"], w["end_row"] = episode.first_row + first, episode.end_row + first
@@ -367,7 +397,8 @@ class Batch:
                 self._rows = self._own_rows.view()
                 self._rows.setflags(write=False)
             first = i * self._rows_per_env
-            self._own_rows[first : first + count] = episode.trace.rows
+            rows = episode.trace.rows
+            self._own_rows[first : first + count].view(np.uint8)[:] = rows.view(np.uint8)  # field by field takes 10 x
             self.trace = episode.trace
         if self._keep_log:
             self._log = np.zeros(episode.end_row - episode.first_row, LOG_ROW)
@@ -386,8 +417,8 @@ class Batch:
         self._drive(Mode.STEP, lo, hi, thread)
 
     def _drive(self, mode: int, lo: int, hi: int, thread: int = 0) -> None:
-        stepping.drive(
-            mode,
+        arguments = (
+            int(mode),
             self.worlds,
             self.envs,
             self.agents,
@@ -404,7 +435,9 @@ class Batch:
             lo,
             hi,
         )
-        if self.worlds["error"][lo:hi].any():
+        if self._kernel is None:
+            self._kernel = entry_point(stepping.drive, *arguments)
+        if self._kernel(*arguments):
             self._raise(lo)
 
     def state(self) -> dict[str, Any]:
@@ -436,6 +469,7 @@ class Batch:
         """
         if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
             raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
+        self.worlds["candidates_of"] = 0  # what a search has noted before belongs to another state
         for w, saved in zip(self.worlds, state["worlds"], strict=True):
             for name, values in saved.items():
                 if values.shape != w[name].shape:

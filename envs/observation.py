@@ -118,22 +118,45 @@ WEEK_MS = 7 * 24 * HOUR_MS
 
 
 @helper
+def log_1_plus(x: float) -> float:
+    """log(1 + x) of x >= 0 to ten digits, the same on every machine; an observation has a hundred of them.
+
+    1 + x = m 2^e with m in [.71, 1.41], taken from its bits; log m = 2 artanh((m - 1) / (m + 1)) as a series.
+    """
+    bits = np.float64(1.0 + x).view(np.int64)
+    exponent = (bits >> 52) - 1023
+    mantissa = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
+    if mantissa > 1.4142135623730951:
+        mantissa *= 0.5
+        exponent += 1
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    z = s * s
+    series = 1.0 + z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0 + z * (1.0 / 11.0)))))
+    return exponent * 0.6931471805599453 + 2.0 * s * series
+
+
+@helper
 def log_scale(x: float) -> float:
     """log(1 + x) / 10: 0 .. about 2.5 for counts up to e^25."""
-    return math.log1p(max(x, 0.0)) * 0.1
+    return log_1_plus(max(x, 0.0)) * 0.1
 
 
 @helper
 def log_hours(ms: float) -> float:
     """log(1 + minutes) / 10: an hour is .41, a day .73, a month 1.07."""
-    return math.log1p(max(ms, 0.0) / 60_000.0) * 0.1
+    return log_1_plus(max(ms, 0.0) / 60_000.0) * 0.1
 
 
 @helper
-def usage_now(w: Any, tenant: int) -> float:
-    """Decayed usage of a tenant now, the record unchanged."""
-    record = w.tenants[tenant]
-    return decayed_usage(record.usage, record.held, w.now_ms - record.usage_ms, w.params.half_life_ms)
+def read_usage_shares(w: Any, shares: Any) -> None:
+    """(num_tenants,) each tenant's share of all decayed usage now; the records are unchanged."""
+    total = 0.0
+    for k in range(w.num_tenants):
+        record = w.tenants[k]
+        shares[k] = decayed_usage(record.usage, record.held, w.now_ms - record.usage_ms, w.params.half_life_ms)
+        total += shares[k]
+    for k in range(w.num_tenants):
+        shares[k] = shares[k] / total if total > 0.0 else 0.0
 
 
 @helper
@@ -164,12 +187,9 @@ def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
 
 
 @helper
-def write_tenants(w: Any, rows: int, oldest: Any, out: Any) -> None:
+def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
     """One row per tenant: entitlement, what it holds, wants and has used, and what waits."""
     total = float(max(w.gpus_total, 1))
-    all_usage = 0.0
-    for k in range(w.num_tenants):
-        all_usage += usage_now(w, k)
     for k in range(min(w.num_tenants, rows)):
         tenant = w.tenants[k]
         at = k * NUM_TENANT
@@ -178,13 +198,13 @@ def write_tenants(w: Any, rows: int, oldest: Any, out: Any) -> None:
         out[at + 2] = tenant.held / total
         out[at + 3] = tenant.fair / total
         out[at + 4] = (tenant.held - tenant.fair) / total
-        out[at + 5] = usage_now(w, k) / all_usage if all_usage > 0.0 else 0.0
+        out[at + 5] = env.usage_share[k]
         out[at + 6] = tenant.demand / total / 4.0
         out[at + 7] = max(0, tenant.entitled - tenant.held) / total
         out[at + 8] = max(0, tenant.held - tenant.entitled) / total
         out[at + 9] = log_scale(tenant.num_waiting)
         out[at + 10] = tenant.gpus_waiting / total / 4.0
-        out[at + 11] = log_hours(w.now_ms - oldest[k]) if oldest[k] < NEVER else 0.0
+        out[at + 11] = log_hours(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
         out[at + 12] = log_scale(tenant.num_running)
 
 
@@ -302,9 +322,6 @@ def _show(env: Any, count: int, most: int, slot: int, why: int) -> int:
 def write_queue(w: Any, env: Any, out: Any) -> None:
     """One row per job that `choose_queue_rows` has chosen; the masks must have been computed."""
     total = float(max(w.gpus_total, 1))
-    all_usage = 0.0
-    for k in range(w.num_tenants):
-        all_usage += usage_now(w, k)
     for i in range(env.num_queue_rows):
         job = w.jobs[env.queue_jobs[i]]
         tenant = w.tenants[job.tenant]
@@ -316,7 +333,7 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 3] = 1.0 if why & AT_SHORTEST else 0.0
         out[at + 4] = 1.0 if job.kind == JobKind.TRAINING and job.min_member > 1 else 0.0
         out[at + 5] = job.gpus_wanted / total
-        out[at + 6] = math.log1p(job.gpus_wanted / ONE_GPU) * 0.2
+        out[at + 6] = log_1_plus(job.gpus_wanted / ONE_GPU) * 0.2
         out[at + 7] = log_scale(job.num_wanted)
         out[at + 8] = job.gpus_wanted / max(job.num_wanted, 1) / (8.0 * ONE_GPU)
         out[at + 9] = log_hours(w.now_ms - job.submit_ms)
@@ -331,7 +348,7 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 18] = tenant.fair / total
         out[at + 19] = (tenant.fair - tenant.held) / total
         out[at + 20] = tenant.gpus_waiting / total / 4.0
-        out[at + 21] = usage_now(w, job.tenant) / all_usage if all_usage > 0.0 else 0.0
+        out[at + 21] = env.usage_share[job.tenant]
         out[at + 22] = 1.0 if tenant.held + job.gpus_wanted <= tenant.fair else 0.0
         out[at + 23] = log_scale(w.groups[job.group].num_waiting)
 
@@ -369,9 +386,9 @@ def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
         at = i * NUM_RUNNING
         out[at] = 1.0
         out[at + 1] = job.gpus_bound / total
-        out[at + 2] = math.log1p(job.gpus_bound / ONE_GPU) * 0.2
+        out[at + 2] = log_1_plus(job.gpus_bound / ONE_GPU) * 0.2
         out[at + 3] = log_hours(run_ms)
-        out[at + 4] = log_scale(visible_loss(w, job) / total / HOUR_MS * 1000.0)
+        out[at + 4] = log_scale(env.running_loss[i] / total / HOUR_MS * 1000.0)
         out[at + 5] = 1.0 if run_ms >= agent.min_run_ms and tenant.held > tenant.fair else 0.0
         out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, log_hours(job.claim_ms - run_ms))
         out[at + 7] = job.tenant / max(w.num_tenants, 1)
@@ -385,12 +402,14 @@ def write_observation(w: Any, env: Any, agent: Any, out: Any) -> None:
     refresh_shares(w)
     for i in range(len(out)):
         out[i] = 0.0
+    if agent.tenant_rows > 0 or agent.shows_queue:
+        read_usage_shares(w, env.usage_share)
     at = 0
     if agent.shows_cluster:
         write_cluster(w, env, agent, out[at : at + NUM_CLUSTER])
         at += NUM_CLUSTER
     if agent.tenant_rows > 0:
-        write_tenants(w, agent.tenant_rows, env.oldest, out[at : at + agent.tenant_rows * NUM_TENANT])
+        write_tenants(w, env, agent.tenant_rows, out[at : at + agent.tenant_rows * NUM_TENANT])
         at += agent.tenant_rows * NUM_TENANT
     if agent.node_rows > 0:
         write_nodes(w, agent.node_rows, out[at : at + agent.node_rows * NUM_NODE])

@@ -59,8 +59,8 @@ def drive(
     ends: Any,
     lo: int,
     hi: int,
-) -> None:
-    """Step the environments [lo, hi), or begin their episodes.
+) -> int:
+    """Step the environments [lo, hi), or begin their episodes. Returns how many of their worlds are in error.
 
     Args:
         mode: Mode.
@@ -74,6 +74,7 @@ def drive(
         begins, ends: (batch,) int64, read by BEGIN and WARM: ms of the first decision and of the horizon.
     """
     agent = agents[0]
+    num_errors = 0
     for i in range(lo, hi):
         w = worlds[i]
         env = envs[i]
@@ -90,6 +91,7 @@ def drive(
             start_world(w, rows, schedule)
             warm_up(w, out[0], rows, pod_sets, schedule, log, begins[i])
             if mode == Mode.WARM:
+                num_errors += w.error != ErrorCode.NONE
                 continue
             clear_episode(w, env, agent, begins[i], ends[i])
         while True:
@@ -104,6 +106,8 @@ def drive(
         else:
             forget_past(w, env, agent)
         write_observation(w, env, agent, observations[i])
+        num_errors += w.error != ErrorCode.NONE
+    return num_errors
 
 
 @helper

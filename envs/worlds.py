@@ -356,12 +356,20 @@ class GeneratedSource:
         options = dict(workload.options)
         if workload.name == "philly":
             options = {"mix": "philly"}
+        rules = config.rules
         known = {f for f in Synthetic.__dataclass_fields__}
         for option in options:
             if option not in known:
                 raise unknown_name("option of the generator", option, known)
         self._config = config
-        self._options = {"capacity_gpus": capacity // ONE_GPU, "claims": workload.claims, **options}
+        self._options = {
+            "capacity_gpus": capacity // ONE_GPU,
+            "claims": workload.claims,
+            "checkpoint_interval_ms": _ms(rules.checkpoint_interval_min, 60_000),
+            "checkpoint_cost_ms": round(rules.checkpoint_cost_s * 1000),
+            "restart_cost_ms": round(rules.restart_cost_s * 1000),
+            **options,
+        }
         self._options.setdefault("max_gpus", capacity // ONE_GPU)
         sample = self._generator(0.9).sample(np.random.default_rng(0))
         self._layout = sample
@@ -392,12 +400,6 @@ class GeneratedSource:
         rng = np.random.default_rng(sub_seed(jobs_seed, "episode"))
         load = float(options.get("load", drawn_load(config, rng)) or 0.9)
         trace = self._generator(load).sample(rng)
-        rows = trace.rows.copy()
-        rules = config.rules
-        rows["checkpoint_interval_ms"] = _ms(rules.checkpoint_interval_min, 60_000) or NEVER
-        rows["checkpoint_cost_ms"] = round(rules.checkpoint_cost_s * 1000)
-        rows["restart_cost_ms"] = round(rules.restart_cost_s * 1000)
-        trace = replace(trace, rows=rows)
         episode = config.episode
         warm = 0 if episode.num_jobs is not None else round(episode.warm_h * HOUR_MS)
         end_ms = int(NEVER) if episode.horizon_h is None else warm + round(episode.horizon_h * HOUR_MS)

@@ -151,6 +151,16 @@ def _stamp(path):
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
+def test_several_seeds_are_trained_and_compared_in_one_run(tmp_path):
+    assert main([*TINY, "agent.total_steps=512", "seed=3", "seeds=2", f"run_dir={tmp_path}"]) == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    trained = {n for n in results["means"] if n.startswith("trained")}
+    assert trained == {"trained, seed 3", "trained, seed 4"}
+    for name in ("seed-3/model.zip", "seed-4/model.zip", "seed-3/curve.csv", "learning.png", "frontier.png"):
+        assert (tmp_path / name).stat().st_size > 0, name
+    assert main([*TINY, "seeds=0", f"run_dir={tmp_path / 'none'}"]) == 2
+
+
 def test_resuming_with_other_settings_or_from_nothing_is_refused_by_name(tmp_path, capsys):
     folder = tmp_path / "run"
     assert main([*TINY, "agent.total_steps=512", "checkpoint_every_s=0", f"run_dir={folder}"]) == 0
@@ -161,6 +171,7 @@ def test_resuming_with_other_settings_or_from_nothing_is_refused_by_name(tmp_pat
     assert "agent.hidden is 64, the run has 32; leave it out" in capsys.readouterr().err
     assert main([f"resume={tmp_path / 'nowhere'}"]) == 2
     assert "no config.json there" in capsys.readouterr().err
+    (folder / "model.zip").unlink()
     (folder / "checkpoint.pt").write_bytes(b"half a file")
     assert main([f"resume={folder}"]) == 2
     assert "damaged" in capsys.readouterr().err

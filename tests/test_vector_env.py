@@ -26,10 +26,11 @@ def choose(mask, rng):
     return int(rng.choice(np.flatnonzero(mask)))
 
 
-@pytest.mark.parametrize(("num_envs", "threads"), [(1, 1), (7, 1), (7, 3), (16, 2)])
+@pytest.mark.parametrize(("num_envs", "threads"), [(1, 1), (7, 1), (7, 3), (16, 2), (256, 2)])
 def test_each_environment_equals_a_single_one_seeded_s_plus_i_through_three_resets(num_envs, threads):
-    batch = make_batch(num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP)
-    singles = [make_single() for _ in range(num_envs)]
+    length = {"episode.horizon_h": 2, "episode.warm_h": 2} if num_envs > 16 else {}
+    batch = make_batch(num_envs, threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **length)
+    singles = [make_single(**length) for _ in range(num_envs)]
     observation, info = batch.reset(seed=40)
     states = [env.reset(seed=40 + i) for i, env in enumerate(singles)]
     rngs = [np.random.default_rng(i) for i in range(num_envs)]

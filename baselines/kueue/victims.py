@@ -85,8 +85,8 @@ def candidate_precedes(w: Any, k: Any, own: int, a: int, b: int) -> bool:
         return one.list < two.list
     first = k.workloads[one.slot]
     second = k.workloads[two.slot]
-    is_usage_based = first.queue == second.queue and k.queues[first.queue].is_usage_based
-    if is_usage_based and first.local_queue != second.local_queue:
+    is_shared = first.queue == second.queue and first.local_queue != second.local_queue
+    if k.fair_admission and is_shared and k.queues[first.queue].is_usage_based:
         usage = local_queue_usage(w, k, first.local_queue)
         other = local_queue_usage(w, k, second.local_queue)
         if usage != other:

@@ -146,9 +146,12 @@ def _take_from(w: Any, pod_set: Any, has: int, idle: Any, free: Any) -> bool:
             return False
     request = pod_set.request[gpu] if gpu != NONE and (pod_set.asked >> gpu) & 1 else 0
     if request >= ONE_GPU:
-        if np.sum(free == ONE_GPU) < request // ONE_GPU:
-            return False
         left = request // ONE_GPU
+        empty = 0
+        for g in range(len(free)):
+            empty += free[g] == ONE_GPU
+        if empty < left:
+            return False
         for g in range(len(free)):
             if left > 0 and free[g] == ONE_GPU:
                 free[g] = 0
@@ -170,6 +173,9 @@ def _take_from(w: Any, pod_set: Any, has: int, idle: Any, free: Any) -> bool:
 @helper
 def measure_fit(w: Any, job: Any, pod_set: Any, flavor: int, wanted: int) -> int:
     """Fill `w.fit` with the pods that fit on each node; returns the sum, cut at `wanted` per node."""
+    gpu = w.params.gpu_resource
+    if gpu != NONE and pod_set.asked == 1 << gpu and pod_set.request[gpu] >= ONE_GPU and job.first_reservation == NONE:
+        return _measure_whole_gpus(w, pod_set, flavor, wanted)
     total = 0
     for n in range(w.num_nodes):
         w.fit[n] = 0
@@ -178,6 +184,40 @@ def measure_fit(w: Any, job: Any, pod_set: Any, flavor: int, wanted: int) -> int
             w.fit[n] = fit
             total += fit
     return total
+
+
+@helper
+def _measure_whole_gpus(w: Any, pod_set: Any, flavor: int, wanted: int) -> int:
+    """The same for pods that ask for whole GPUs and nothing else: the commonest search, so it has a loop of its own."""
+    gpu = w.params.gpu_resource
+    each = pod_set.request[gpu] // ONE_GPU
+    allowed = flavor_mask(pod_set) if flavor == NONE else 1 << flavor
+    some_are_planned = w.gpus_reserved > 0
+    total = 0
+    for n in range(w.num_nodes):
+        node = w.nodes[n]
+        fit = 0
+        empty = node.free_gpus
+        if some_are_planned:
+            empty -= node.planned[gpu] // ONE_GPU
+        if empty >= each and node.state == NodeState.UP and (allowed >> node.flavor) & 1 and (node.has >> gpu) & 1:
+            while empty >= each and fit < wanted:
+                fit += 1
+                empty -= each
+        w.fit[n] = fit
+        total += fit
+    return total
+
+
+@helper
+def flavor_mask(pod_set: Any) -> int:
+    """Flavors that a pod set may run on, as bits."""
+    mask = 0
+    for i in range(MAX_FLAVORS):
+        if pod_set.flavors[i] == NONE:
+            break
+        mask |= 1 << pod_set.flavors[i]
+    return mask
 
 
 @helper
@@ -237,6 +277,8 @@ def narrow_by_wish(w: Any, job: Any, rule: int, wanted: int) -> bool:
 @helper
 def choose_node(w: Any, pod_set: Any, rule: int, left: int) -> int:
     """Best node for the next pods by a rule, given `w.fit`; NONE if no node takes one."""
+    if rule == Rule.PACK:
+        return _fullest(w, left)
     best = NONE
     best_score = NO_SCORE
     for n in range(w.num_nodes):
@@ -249,6 +291,28 @@ def choose_node(w: Any, pod_set: Any, rule: int, left: int) -> int:
             if rule == Rule.FIRST:
                 break
     return best
+
+
+@helper
+def _fullest(w: Any, left: int) -> int:
+    """Best node by `pack`: the commonest rule, so it has a loop of its own."""
+    gpu = max(w.params.gpu_resource, 0)
+    best = NONE
+    best_score = NO_SCORE
+    for n in range(w.num_nodes):
+        fit = w.fit[n]
+        if fit > 0:
+            score = _pack_score(w.nodes[n].idle[gpu], fit, left)
+            if score > best_score:  # ties: lowest index
+                best_score = score
+                best = n
+    return best
+
+
+@helper
+def _pack_score(idle: int, fit: int, left: int) -> int:
+    """A node that holds the rest beats one that does not; there the fullest wins, else the roomiest."""
+    return (1 << 50) - idle if fit >= left else (fit << 20) - idle // ONE_GPU
 
 
 @helper
@@ -271,10 +335,7 @@ def _node_score(w: Any, pod_set: Any, n: int, rule: int, fit: int, left: int) ->
         return -math.floor(growth / FGD_TIE_MILLI) * (1 << 30) - idle
     if rule == Rule.FIRST:
         return -n
-    # pack: a node that holds the rest beats one that does not; there the fullest, else the roomiest
-    if fit >= left:
-        return (1 << 50) - idle
-    return (fit << 20) - idle // ONE_GPU
+    return _pack_score(idle, fit, left)  # inside the domain that topology_aware has chosen
 
 
 @helper

@@ -11,7 +11,7 @@ from typing import Any
 
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.fair_share import refresh_shares
-from gangline.envs.core.placement import node_is_open, pods_that_fit
+from gangline.envs.core.placement import measure_fit, node_is_open, pods_that_fit
 from gangline.envs.core.transactions import (
     begin,
     lift,
@@ -22,7 +22,7 @@ from gangline.envs.core.transactions import (
     try_command,
     undo,
 )
-from gangline.envs.core.types import NEVER, NONE, JobState, PodState, Quota, Result, Shape, Then
+from gangline.envs.core.types import MAX_COMMANDS, NEVER, NONE, JobState, PodState, Quota, Result, Shape, Then
 
 
 class VictimRule(IntEnum):
@@ -42,6 +42,7 @@ class Scope(IntEnum):
 
 
 UNAFFORDABLE = 1 << 61
+NOT_COMPUTED = -1  # cost of a candidate that nobody has asked for yet
 
 
 @helper
@@ -71,7 +72,15 @@ def victim_cost(w: Any, job: Any, rule: int) -> int:
 @helper
 def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -> bool:
     """Whether a running job may be a victim for `job`: not protected by its kind, its age or its tenant's share."""
-    if not victim.preemptible or victim.is_lifted or victim.num_bound == 0 or victim.state == JobState.SUSPENDED:
+    if victim.is_lifted or not _is_candidate(w, victim, job, scope, min_run_ms):
+        return False
+    return scope != Scope.OVER_SHARE or victim.tenant != job.tenant
+
+
+@helper
+def _is_candidate(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -> bool:
+    """The same for every waiting job that has the scope's property in common with `job`: any tenant, work, or class."""
+    if not victim.preemptible or victim.num_bound == 0 or victim.state == JobState.SUSPENDED:
         return False
     if victim.start_ms < NEVER and w.now_ms - victim.start_ms < min_run_ms:
         return False
@@ -79,7 +88,7 @@ def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -
         return False
     if scope == Scope.OVER_SHARE:
         tenant = w.tenants[victim.tenant]
-        return victim.tenant != job.tenant and tenant.held - tenant.leaving > tenant.fair
+        return tenant.held - tenant.leaving > tenant.fair
     if scope == Scope.LONGER_REMAINING:
         return victim.progress.left > job.progress.left
     return victim.order_key > job.order_key
@@ -98,17 +107,8 @@ def plan_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_r
         out: decision that the transaction is appended to.
     Returns: False, with `out` and the world unchanged, if no allowed set suffices.
     """
-    refresh_shares(w)
-    for k in range(w.num_tenants):
-        w.tenants[k].leaving = 0
-    found = _lift_enough(w, slot, victims, scope, min_run_ms)
-    count = 0
-    for i in range(w.num_lifted):  # those still lifted are the victims; the list's front keeps them
-        if w.jobs[w.lifted[i]].is_lifted:
-            put_back(w, w.lifted[i])
-            w.lifted[count] = w.lifted[i]
-            count += 1
-    w.num_lifted = 0
+    found = _find_victims(w, slot, victims, scope, min_run_ms)
+    count = _put_victims_back(w)
     if not found or count == 0:
         return False
     first = out.num_commands
@@ -130,51 +130,212 @@ def plan_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_r
 
 
 @helper
-def _lift_enough(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
+def can_make_room(w: Any, slot: int, rule: int, victims: int, scope: int, min_run_ms: int, out: Any) -> bool:
+    """Whether `plan_make_room` would succeed; `out` is scratch. The world is unchanged."""
+    if w.jobs[slot].num_wanted == 1 and _is_simple(w, w.jobs[slot]):
+        return _some_node_can_take(w, slot, victims, scope, min_run_ms)
+    found = _find_victims(w, slot, victims, scope, min_run_ms)
+    count = _put_victims_back(w)
+    if not found or count == 0:
+        return False
+    pods = w.jobs[slot].num_wanted
+    for i in range(count):
+        pods += w.jobs[w.lifted[i]].num_bound
+    if (
+        _is_simple(w, w.jobs[slot]) and pods + count < MAX_COMMANDS
+    ):  # the transaction has room: nothing can be in its way
+        return True
+    out.num_commands = 0
+    out.num_transactions = 0
+    return plan_make_room(w, slot, rule, victims, scope, min_run_ms, out)
+
+
+@helper
+def _some_node_can_take(w: Any, slot: int, victims: int, scope: int, min_run_ms: int) -> bool:
+    """Whether there is a node where stopping candidates, the cheapest first, lets the single pod of a job in."""
+    _forget_leaving(w)
+    if not _note_candidates(w, slot, victims, scope, min_run_ms):
+        return False
+    pod_set = w.pod_sets[w.jobs[slot].first_pod_set]
+    for n in range(w.num_nodes):
+        w.fit[n] = 0
+        if w.nodes[n].first_pod != NONE and _most_pods(w, pod_set, n) > 0 and node_is_open(w, pod_set, n, NONE):
+            cost = _lift_for_one_more(w, slot, n, victims, scope, UNAFFORDABLE)
+            _put_back_from(w, 0)
+            if cost < UNAFFORDABLE:
+                return True
+    return False
+
+
+@helper
+def _forget_leaving(w: Any) -> None:
+    """A new search: nobody is on the way out."""
+    refresh_shares(w)
+    for k in range(w.num_tenants):
+        w.tenants[k].leaving = 0
+
+
+@helper
+def _find_victims(w: Any, slot: int, victims: int, scope: int, min_run_ms: int) -> bool:
+    """Lift a smallest sufficient set of running jobs; what is marked as lifted then is that set, if there is one."""
+    _forget_leaving(w)
+    return _note_candidates(w, slot, victims, scope, min_run_ms) and _lift_enough(w, slot, victims, scope)
+
+
+@helper
+def _put_victims_back(w: Any) -> int:
+    """Put back all that is lifted; the front of the list keeps those that still were. Returns how many."""
+    count = 0
+    for i in range(w.num_lifted):
+        if w.jobs[w.lifted[i]].is_lifted:
+            put_back(w, w.lifted[i])
+            w.lifted[count] = w.lifted[i]
+            count += 1
+    w.num_lifted = 0
+    return count
+
+
+@helper
+def _is_simple(w: Any, job: Any) -> bool:
+    """Whether room on nodes is all that a job needs: one pod set, no topology wish, no quota in the way."""
+    return job.num_pod_sets == 1 and w.params.quota != Quota.ENFORCED and job.topology_wish == Shape.NO_WISH
+
+
+@helper
+def _note_candidates(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
+    """Note each running job's cost as a victim, and what the candidates hold on each node; False if all of it together
+    would not make room.
+    """
+    job = w.jobs[slot]
+    gpu = w.params.gpu_resource
+    if _is_new_search(w, job, rule, scope, min_run_ms):
+        _note_each(w, job, rule, scope, min_run_ms)
+    pod_set = w.pod_sets[job.first_pod_set]
+    if gpu == NONE or not _is_simple(w, job) or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
+        return True
+    wanted = pod_set.count - pod_set.num_done
+    most = 0
+    for n in range(w.num_nodes):
+        if node_is_open(w, pod_set, n, NONE):
+            most += _most_pods(w, pod_set, n)
+            if most >= wanted:
+                return True
+    return False
+
+
+@helper
+def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> bool:
+    """Whether the candidates are others than those of the last search: another state, rule, or kind of waiting job."""
+    whose = job.order_key
+    if scope == Scope.OVER_SHARE:
+        whose = 0  # a tenant's own jobs are left out when costs are asked for
+    elif scope == Scope.LONGER_REMAINING:
+        whose = job.progress.left
+    totals = w.totals
+    key = w.candidates_of
+    is_same = (
+        key[0] == 1 + totals.num_events
+        and key[1] == totals.num_transactions
+        and key[2] == w.now_ms
+        and key[3] == whose
+        and key[4] == scope
+        and key[5] == rule
+        and key[6] == min_run_ms
+    )
+    key[0] = 1 + totals.num_events
+    key[1] = totals.num_transactions
+    key[2] = w.now_ms
+    key[3] = whose
+    key[4] = scope
+    key[5] = rule
+    key[6] = min_run_ms
+    return not is_same
+
+
+@helper
+def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None:
+    """Mark the running jobs that are candidates for `job` and its like, and sum up what they hold on each node."""
+    gpu = w.params.gpu_resource
+    for n in range(w.num_nodes):
+        w.may_free[n] = 0
+    at = w.first_running
+    while at != NONE:
+        victim = w.jobs[at]
+        victim.victim_cost = NEVER
+        if _is_candidate(w, victim, job, scope, min_run_ms):
+            victim.victim_cost = NOT_COMPUTED
+            p = victim.first_pod
+            while p != NONE:
+                pod = w.pods[p]
+                if gpu != NONE and pod.state == PodState.BOUND:
+                    w.may_free[pod.node] += pod.held[gpu]
+                p = pod.next
+        at = victim.next
+
+
+@helper
+def _most_pods(w: Any, pod_set: Any, n: int) -> int:
+    """Upper bound of the pods that fit on a node if every candidate there is stopped; by GPUs only."""
+    gpu = w.params.gpu_resource
+    if gpu == NONE or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
+        return NEVER
+    return (w.nodes[n].idle[gpu] + w.may_free[n]) // pod_set.request[gpu]
+
+
+@helper
+def _cost_now(w: Any, victim: Any, job: Any, rule: int, scope: int) -> int:
+    """Cost of stopping a job for `job`, lifted ones counted as stopped; NEVER if it may not be, or is lifted itself."""
+    if victim.victim_cost >= NEVER or victim.is_lifted:
+        return NEVER
+    if scope == Scope.OVER_SHARE:
+        tenant = w.tenants[victim.tenant]
+        if victim.tenant == job.tenant or tenant.held - tenant.leaving <= tenant.fair:
+            return NEVER
+    if rule == VictimRule.MOST_OVER_SHARE:
+        return victim_cost(w, victim, rule)
+    if victim.victim_cost == NOT_COMPUTED:
+        victim.victim_cost = victim_cost(w, victim, rule)
+    return victim.victim_cost
+
+
+@helper
+def _lift_enough(w: Any, slot: int, rule: int, scope: int) -> bool:
     """Lift victims, on the node where one more pod costs least, until every pod of the job fits."""
     job = w.jobs[slot]
-    if job.num_pod_sets != 1 or w.params.quota == Quota.ENFORCED or job.topology_wish != Shape.NO_WISH:
-        return _lift_by_cost(w, slot, rule, scope, min_run_ms)
+    if not _is_simple(w, job):
+        return _lift_by_cost(w, slot, rule, scope)
     pod_set = w.pod_sets[job.first_pod_set]
     wanted = pod_set.count - pod_set.num_done
-    total = _measure(w, job, pod_set, wanted)
+    total = measure_fit(w, job, pod_set, NONE, wanted)
     while total < wanted:
         best = NONE
         best_cost = UNAFFORDABLE
         for n in range(w.num_nodes):
-            if node_is_open(w, pod_set, n, NONE) and w.nodes[n].first_pod != NONE:
+            if (
+                w.nodes[n].first_pod != NONE
+                and _most_pods(w, pod_set, n) > w.fit[n]
+                and node_is_open(w, pod_set, n, NONE)
+            ):
                 first = w.num_lifted
-                cost = _lift_for_one_more(w, slot, n, rule, scope, min_run_ms, best_cost)
+                cost = _lift_for_one_more(w, slot, n, rule, scope, best_cost)
                 _put_back_from(w, first)
                 if cost < best_cost:
                     best_cost = cost
                     best = n
         if best == NONE:
             return False
-        _lift_for_one_more(w, slot, best, rule, scope, min_run_ms, UNAFFORDABLE)
-        total = _measure(w, job, pod_set, wanted)
+        _lift_for_one_more(w, slot, best, rule, scope, UNAFFORDABLE)
+        total = measure_fit(w, job, pod_set, NONE, wanted)
     for i in range(w.num_lifted - 2, -1, -1):  # who made room for one pod may not be needed after the others
         if w.jobs[w.lifted[i]].is_lifted:
             _put_victim_back(w, w.lifted[i])
-            if _measure(w, job, pod_set, wanted) < wanted:
+            if measure_fit(w, job, pod_set, NONE, wanted) < wanted:
                 _lift_again(w, w.lifted[i])
     return True
 
 
 @helper
-def _measure(w: Any, job: Any, pod_set: Any, wanted: int) -> int:
-    """Pods that fit now, node by node into `w.fit`; the sum."""
-    total = 0
-    for n in range(w.num_nodes):
-        w.fit[n] = 0
-        if node_is_open(w, pod_set, n, NONE):
-            w.fit[n] = min(pods_that_fit(w, job, pod_set, n), wanted)
-        total += w.fit[n]
-    return total
-
-
-@helper
-def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run_ms: int, give_up_at: int) -> int:
+def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, give_up_at: int) -> int:
     """Lift the cheapest jobs of a node until one more pod fits there; returns the cost, or UNAFFORDABLE."""
     job = w.jobs[slot]
     pod_set = w.pod_sets[job.first_pod_set]
@@ -187,10 +348,10 @@ def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run
         at = w.nodes[n].first_pod
         while at != NONE:
             pod = w.pods[at]
-            victim = w.jobs[pod.job]
-            if pod.state == PodState.BOUND and may_be_stopped(w, victim, job, scope, min_run_ms):
-                cost = victim_cost(w, victim, rule)
-                if cost < best_cost or (cost == best_cost and victim.row > w.jobs[best].row):
+            if pod.state == PodState.BOUND:
+                victim = w.jobs[pod.job]
+                cost = _cost_now(w, victim, job, rule, scope)
+                if cost < best_cost or (best != NONE and cost == best_cost and victim.row > w.jobs[best].row):
                     best_cost = cost
                     best = pod.job
             at = pod.next_on_node
@@ -208,7 +369,7 @@ def _lift_for_one_more(w: Any, slot: int, n: int, rule: int, scope: int, min_run
 
 
 @helper
-def _lift_by_cost(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> bool:
+def _lift_by_cost(w: Any, slot: int, rule: int, scope: int) -> bool:
     """Lift the cheapest anywhere until all fits: for several pod sets, a topology wish, or enforced quota."""
     while not _fits_whole(w, slot):
         best = NONE
@@ -216,11 +377,10 @@ def _lift_by_cost(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) -> 
         at = w.first_running
         while at != NONE:
             victim = w.jobs[at]
-            if may_be_stopped(w, victim, w.jobs[slot], scope, min_run_ms):
-                cost = victim_cost(w, victim, rule)
-                if cost < best_cost:
-                    best_cost = cost
-                    best = at
+            cost = _cost_now(w, victim, w.jobs[slot], rule, scope)
+            if cost < best_cost:
+                best_cost = cost
+                best = at
             at = victim.next
         if best == NONE or not _lift_victim(w, best):
             return False

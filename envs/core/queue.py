@@ -30,6 +30,7 @@ class QueueOrder(IntEnum):
 
 F1_SCALE = 1e6  # order keys are integers: F1 scores are kept to six decimals
 ATTAINED_BASE_GPU_MS = ONE_GPU * 3_600_000  # first class of LAS: one GPU-hour
+MAX_ATTAINED_CLASS = 40
 
 
 @helper
@@ -54,7 +55,7 @@ def attained_class(held: int) -> int:
     """Class of an attained service: 0 below one GPU-hour, then one for each doubling (Tiresias' discretized 2D-LAS)."""
     level = 0
     bound = ATTAINED_BASE_GPU_MS
-    while held >= bound and level < 40:
+    while held >= bound and level < MAX_ATTAINED_CLASS:
         level += 1
         bound *= 2
     return level

@@ -194,6 +194,7 @@ def undo(w: Any) -> None:
 @helper
 def commit(w: Any, log: Any) -> None:
     """Make the change certain: bring everything that follows from it in line."""
+    w.candidates_of[0] = 0
     for i in range(w.num_journal):
         entry = w.journal[i]
         if entry.step == Step.UNRESERVE:
@@ -1161,6 +1162,7 @@ def _settle_totals(w: Any, job: Any, before: Any) -> None:
         tenant.num_waiting += count
         tenant.gpus_waiting += gpus
         w.num_waiting += count
+        w.totals.most_waiting = max(w.totals.most_waiting, w.num_waiting)
         w.gpus_waiting += gpus
     runs = job.is_listed - before.is_listed
     tenant.num_running += runs

@@ -327,12 +327,36 @@ PROGRESS = np.dtype(  # of a training job, or of one pod of a batch job
 
 JOB = np.dtype(
     [
-        # what it is (copied from the trace at arrival; `work` and outcomes live in `progress`, hidden)
+        # the fields come first that are read of many jobs at once, side by side: a queue is searched ...
+        ("order_key", np.int64),  # place in its group's queue: (order_key, row)
         ("row", np.int32),
+        ("group", np.int32),
         ("tenant", np.int32),
+        ("left", np.int32),  # queue tree, see core/queue.py
+        ("right", np.int32),
+        ("parent", np.int32),
+        ("claim_ms", np.int64),
+        ("min_claim_ms", np.int64),  # smallest claim in the subtree
+        ("submit_ms", np.int64),  # first submission
+        ("touch_ms", np.int64),  # last instant at which an agent's command touched it
+        # ... and running jobs are compared
+        ("state", np.int8),
+        ("preemptible", np.bool_),
+        ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
+        ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
+        ("next", np.int32),  # running list (start order), or free list
+        ("prev", np.int32),
+        ("first_pod", np.int32),
+        ("num_bound", np.int32),
+        ("start_ms", np.int64),  # of the current attempt: when it reached min_member
+        ("gpus_bound", np.int64),  # requested milli-GPU of bound pods
+        ("checkpoint_interval_ms", np.int64),
+        ("checkpoint_cost_ms", np.int64),
+        ("restart_cost_ms", np.int64),
+        ("victim_cost", np.int64),  # within a search: cost of stopping it; NEVER = it may not be stopped
+        # what it is (copied from the trace at arrival; `work` and outcomes live in `progress`, hidden)
         ("user", np.int32),
         ("queue", np.int32),
-        ("group", np.int32),
         ("shape", np.int32),
         ("min_member", np.int32),
         ("first_pod_set", np.int32),  # slot; the others follow by `next`
@@ -341,7 +365,6 @@ JOB = np.dtype(
         ("uid_rank", np.int32),
         ("kind", np.int8),
         ("outcome", np.int8),  # hidden
-        ("preemptible", np.bool_),
         ("requeue", np.bool_),
         ("killed_at_claim", np.bool_),
         ("has_dependents", np.bool_),
@@ -349,18 +372,11 @@ JOB = np.dtype(
         ("topology_tier", np.int8),
         ("topology", np.int8),
         ("priority", np.int64),
-        ("claim_ms", np.int64),
         ("work_ms", np.int64),  # hidden
-        ("checkpoint_interval_ms", np.int64),
-        ("checkpoint_cost_ms", np.int64),
-        ("restart_cost_ms", np.int64),
         ("cancel_ms", np.int64),  # hidden
         # life cycle
-        ("state", np.int8),
-        ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
         ("has_stopped", np.bool_),  # within a change: its attempt was ended, roll back
         ("waits_by_scheduler", np.bool_),  # not eligible by a hold or a requeue delay, not by its user's wish
-        ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
         ("is_first_placement", np.bool_),  # within a change: got its first pods in it
         ("change", np.int64),  # the last change that touched it
         ("num_gone", np.int32),  # within a change: pods that have left
@@ -374,26 +390,21 @@ JOB = np.dtype(
         ("next_dependent", np.int32),
         ("starts", np.int32),
         ("preemptions", np.int32),
-        ("submit_ms", np.int64),  # first submission
         ("last_submit_ms", np.int64),  # moved by a requeue
         ("eligible_ms", np.int64),
         ("admit_ms", np.int64),
         ("admit_change", np.int64),  # number of the change that admitted it
         ("evict_ms", np.int64),
         ("first_start_ms", np.int64),
-        ("start_ms", np.int64),  # of the current attempt: when it reached min_member
         ("hang_since_ms", np.int64),
         ("end_ms", np.int64),  # when it ended, while its last pods are still releasing
-        ("touch_ms", np.int64),  # last instant at which an agent's command touched it
         # now
         ("speed", np.int32),  # thousandths
         ("is_admitted", np.bool_),
         ("num_wanted", np.int32),  # pods wanted over all pod sets
-        ("num_bound", np.int32),
         ("num_releasing", np.int32),
         ("num_done", np.int32),  # batch: pods that have ended
         ("gpus_wanted", np.int64),  # milli-GPU
-        ("gpus_bound", np.int64),  # requested milli-GPU of bound pods
         ("gpus_releasing", np.int64),  # held milli-GPU of releasing pods
         ("gpus_surplus", np.int64),  # held beyond the request, bound pods
         ("demand", np.int64),  # what it adds to its tenant's demand, milli-GPU
@@ -406,16 +417,8 @@ JOB = np.dtype(
         ("first_reservation", np.int32),
         ("no_room_at", np.int64),  # room_version at which it found no room, of a job with reservations
         # links
-        ("first_pod", np.int32),
         ("last_pod", np.int32),
-        ("next", np.int32),  # running list (start order), or free list
-        ("prev", np.int32),
         ("next_event_ms", np.int64),
-        ("order_key", np.int64),  # place in its group's queue: (order_key, row)
-        ("left", np.int32),  # queue tree, see core/queue.py
-        ("right", np.int32),
-        ("parent", np.int32),
-        ("min_claim_ms", np.int64),  # smallest claim in the subtree
     ],
     align=True,
 )
@@ -465,23 +468,24 @@ POD = np.dtype(
 
 NODE = np.dtype(
     [
-        ("gpu_type", np.int32),
-        ("flavor", np.int32),
-        ("speed", np.int32),  # thousandths
+        # the fields come first that a placement search reads of every node
         ("state", np.int8),
-        ("num_gpus", np.int32),
-        ("free_gpus", np.int32),  # GPUs with nothing on them
-        ("num_pods", np.int32),  # bound or releasing
-        ("first_pod", np.int32),
-        ("name_rank", np.int32),
         ("has", np.uint8),  # bit r: the node offers resource r
-        ("domain", np.int32, (MAX_TOPOLOGIES,)),  # leaf domain; NONE = outside that topology
-        ("gpu_free", np.int32, (MAX_GPUS_PER_NODE,)),  # milli-GPU left on each
-        ("capacity", np.int64, (MAX_RESOURCES,)),
+        ("flavor", np.int32),
+        ("free_gpus", np.int32),  # GPUs with nothing on them
+        ("num_gpus", np.int32),
+        ("first_pod", np.int32),
+        ("num_pods", np.int32),  # bound or releasing
+        ("speed", np.int32),  # thousandths
+        ("gpu_type", np.int32),
         ("idle", np.int64, (MAX_RESOURCES,)),
+        ("planned", np.int64, (MAX_RESOURCES,)),  # reserved
+        ("gpu_free", np.int32, (MAX_GPUS_PER_NODE,)),  # milli-GPU left on each
         ("used", np.int64, (MAX_RESOURCES,)),  # by bound and releasing pods
         ("releasing", np.int64, (MAX_RESOURCES,)),  # part of used
-        ("planned", np.int64, (MAX_RESOURCES,)),  # reserved
+        ("capacity", np.int64, (MAX_RESOURCES,)),
+        ("domain", np.int32, (MAX_TOPOLOGIES,)),  # leaf domain; NONE = outside that topology
+        ("name_rank", np.int32),
         ("failure_rng", np.uint64),
         ("next_change_ms", np.int64),  # next failure or repair
         ("down_ms", np.int64),  # time spent down, up to accrued_ms
@@ -602,11 +606,13 @@ TOTALS = np.dtype(  # since the world began
         ("num_transactions", np.int64),
         ("num_refused", np.int64),
         ("num_attempts", np.int64),  # placement attempts
+        ("most_waiting", np.int64),  # most jobs that have waited at once
     ],
     align=True,
 )
 
 MAX_COMMANDS = 1024  # of a decision
+NUM_SEARCH_KEYS = 7  # see core/preemption.py
 MAX_FRAG_CLASSES = 32
 
 JOURNAL = np.dtype(  # how to undo one step of a transaction
@@ -796,6 +802,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
                 (size.max_shapes,),
             ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
+            ("candidates_of", np.int64, (NUM_SEARCH_KEYS,)),  # for which search the candidate victims have been noted
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
@@ -810,6 +817,11 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("journal", JOURNAL, (8 * size.max_touched,)),
             ("lifted", np.int32, (size.max_touched,)),
             ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
+            (
+                "may_free",
+                np.int64,
+                (size.max_nodes,),
+            ),  # scratch of a search for victims: milli-GPU they hold on each node
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
@@ -828,6 +840,8 @@ SCRATCH = (  # fields of a world that hold nothing between two changes
     "journal",
     "lifted",
     "fit",
+    "may_free",
+    "candidates_of",
     "domain_fit",
     "scratch",
     "probe",

@@ -1,6 +1,7 @@
 """Recorded worlds of the three real systems, written as `WorldSpec`, and read back.
 
-`kueue_world`, `volcano_world` and `slurm_world` translate one recorded case. Each returns a `Loaded`: the world that
+`kueue_world` and `volcano_world` translate one recorded case (`slurm_world` is part of the conformance runs:
+baselines/conformance/slurm). Each returns a `Loaded`: the world that
 the core runs, what only that system knows about each job (its baseline's private record), and what only it knows about
 the rest (policies, partitions, tiers of plugins). `kueue_inputs`, `volcano_inputs` and `slurm_inputs` go back, from a
 world to a case's own words; `*_owned` is the part of a case that the core owns, so that a test can say
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,15 @@ from gangline.baselines.conformance.kueue.world import (
     kueue_topologies,
     without,
 )
+from gangline.baselines.conformance.slurm import (
+    CPU,
+    SECOND_MS,
+    node_changes,
+    pods_of,
+    users_of,
+)
 from gangline.envs.core.spec import (
     MINUTE_MS,
-    ChangeSpec,
     DomainSpec,
     JobSpec,
     LiveSpec,
@@ -48,13 +55,11 @@ from gangline.envs.core.spec import (
     QueueSpec,
     TenantSpec,
     TopologyWish,
-    UserSpec,
     WorldSpec,
 )
 from gangline.envs.core.types import ONE_GPU
 
 GOLDEN = Path(os.environ.get("GANGLINE_GOLDEN", Path(__file__).resolve().parents[2].parent / "shared" / "golden"))
-SECOND_MS = 1000
 
 Case = Mapping[str, Any]
 
@@ -596,160 +601,6 @@ SLURM_PRIVATE = {
     "request": ("partitions", "nodelist", "qos", "nice", "exclusive"),
 }
 
-CPU = 1000  # milli-CPU in one CPU
-REQUEUE_HOLD_S = 121
-LIMIT_CHECK_S = 30
-
-
-def slurm_world(about: Case, case: Case, at_s: float | None = None) -> Loaded:
-    """A Slurm case: the empty cluster with the jobs that arrive; a pod is a job's part of one node.
-
-    Args:
-        about: what the file says about all its cases (`read`): the cluster.
-        at_s: of a history, the second at which the world begins: jobs that had ended are left out, those that ran
-            are on their nodes, those that waited wait. A start at this very second has not happened.
-    """
-    users = dict(_slurm_users(case["accounts"]))
-    shares = dict(_slurm_shares(case["accounts"]))
-    jobs, private = [], {}
-    for job in case["jobs"]:
-        live, eligible_ms = None, None
-        if at_s is not None and job["submit"] <= at_s:
-            run = _slurm_run(job, case, at_s)
-            if run is None:
-                continue
-            live, eligible_ms = run
-        jobs.append(_slurm_job(job, live, eligible_ms))
-        private[job["label"]] = dict(job["request"])
-    half_life_min = float(case["config"].get("PriorityDecayHalfLife", "0"))
-    world = WorldSpec(
-        resources=("gpu", "cpu"),
-        flavors=tuple(group["gpu_type"] for group in about["cluster"]["nodes"]),
-        nodes=[
-            NodeSpec(
-                name=name,
-                amounts={"gpu": group["gpus"] * ONE_GPU, "cpu": group["cpus"] * CPU},
-                flavor=group["gpu_type"],
-                gpu_type=group["gpu_type"],
-            )
-            for group in about["cluster"]["nodes"]
-            for name in group["names"]
-        ],
-        tenants=[TenantSpec(name=account, weight=shares[account]) for account in dict.fromkeys(users.values())],
-        users=[UserSpec(name=user, tenant=account) for user, account in users.items()],
-        jobs=jobs,
-        changes=[
-            ChangeSpec(time_ms=_ms(at), what="node_state", target=node, value=state)
-            for at, node, state in _slurm_node_changes(case)
-            if at_s is None or at > at_s
-        ],
-        options=OptionsSpec(
-            reject_oversized=False,
-            half_life_ms=round(half_life_min * MINUTE_MS) or None,
-            limit_check_ms=LIMIT_CHECK_S * SECOND_MS,
-            requeue_hold_ms=case.get("requeue_delay_s", REQUEUE_HOLD_S) * SECOND_MS,
-            locality_topology="",
-        ),
-        now_ms=0 if at_s is None else _ms(at_s),
-    )
-    system = {**without(case, "jobs", "actions"), "cluster": about["cluster"]}
-    return Loaded(world, private, system)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * SECOND_MS)
-
-
-def _slurm_users(accounts: Iterable[Mapping[str, Any]], above: str = "") -> Iterator[tuple[str, str]]:
-    """(user, account) of the leaves."""
-    for entry in accounts:
-        if "children" in entry:
-            yield from _slurm_users(entry["children"], entry["name"])
-        else:
-            yield entry["name"], above
-
-
-def _slurm_shares(accounts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
-    """(account, shares as stated at its level)."""
-    for entry in accounts:
-        if "children" in entry:
-            yield entry["name"], entry["shares"] if isinstance(entry["shares"], int) else 1
-            yield from _slurm_shares(entry["children"])
-
-
-def _slurm_pods(request: Mapping[str, Any]) -> tuple[int, int]:
-    """(nodes, CPUs on each) that a job asks for: one CPU a task, at least one a node."""
-    nodes = request.get("nodes", 1)
-    tasks = request.get("ntasks_per_node", 0) * nodes or max(request.get("ntasks", nodes), nodes)
-    if tasks % nodes:
-        raise ValueError(f"{tasks} tasks on {nodes} nodes, expected a multiple")
-    return nodes, tasks // nodes
-
-
-def _slurm_job(job: Mapping[str, Any], live: LiveSpec | None, eligible_ms: int | None) -> JobSpec:
-    request = job["request"]
-    nodes, cpus = _slurm_pods(request)
-    amounts = {"cpu": cpus * CPU}
-    if "gpus_per_node" in request:
-        amounts["gpu"] = request["gpus_per_node"] * ONE_GPU
-    submit_ms = _ms(job["submit"])
-    if "begin" in request:
-        eligible_ms = submit_ms + int(request["begin"].removeprefix("now+")) * SECOND_MS
-    return JobSpec(
-        name=job["label"],
-        tenant=job["account"],
-        user=job["user"],
-        submit_ms=submit_ms,
-        eligible_ms=eligible_ms,
-        work_ms=_ms(job["runtime_s"]),
-        claim_ms=request["time_limit_min"] * MINUTE_MS,
-        killed_at_claim=True,
-        checkpoint_interval_ms=None,
-        requeue=not request.get("no_requeue", False),
-        after=request["dependency"].split("<id of ")[1].rstrip(">") if "dependency" in request else None,
-        pod_sets=[
-            PodSetSpec(count=nodes, request=amounts, flavors=[request["gpu_type"]] if "gpu_type" in request else None)
-        ],
-        live=live,
-    )
-
-
-def _slurm_run(job: Mapping[str, Any], case: Case, at_s: float) -> tuple[LiveSpec, int | None] | None:
-    """(life, eligible time) at a second of a history of a job that had been submitted; None if it had ended."""
-    runs = [run for run in case["observed"][job["label"]]["runs"] if run["start"] < at_s]
-    stops = [v["at"] for v in case["facts"]["victims"] if v["label"] == job["label"] and v["at"] <= at_s]
-    if not runs:
-        return LiveSpec(), None
-    if len(stops) == len(runs):  # every run so far was stopped: it waits out the requeue delay
-        eligible_ms = (int(stops[-1]) + case.get("requeue_delay_s", REQUEUE_HOLD_S)) * SECOND_MS
-        life = LiveSpec(
-            starts=len(runs),
-            preemptions=len(stops),
-            first_start_ms=_ms(runs[0]["start"]),
-            last_submit_ms=_ms(stops[-1]),
-            evict_ms=_ms(stops[-1]),
-        )
-        return life, eligible_ms if eligible_ms > _ms(at_s) else None
-    if runs[-1]["start"] + job["runtime_s"] <= at_s:
-        return None
-    life = LiveSpec(
-        pods=[PlacedPods(pod_set=0, node=node) for node in runs[-1]["nodes"]],
-        start_ms=_ms(runs[-1]["start"]),
-        first_start_ms=_ms(runs[0]["start"]),
-        starts=len(runs),
-        preemptions=len(stops),
-        progress_ms=_ms(at_s) - _ms(runs[-1]["start"]),
-    )
-    return life, None
-
-
-def _slurm_node_changes(case: Case) -> Iterator[tuple[float, str, str]]:
-    """(second, node, state) of each `scontrol update nodename=a,b state=down`."""
-    for action in case["actions"]:
-        words = dict(word.split("=", 1) for word in action["do"].split() if "=" in word)
-        for node in words["nodename"].split(","):
-            yield action["at"], node, {"down": "down", "drain": "drained", "resume": "up"}[words["state"]]
-
 
 def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
     """What the core owns of a Slurm case, in the case's words."""
@@ -758,7 +609,7 @@ def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
         request = without(
             job["request"], *SLURM_PRIVATE["request"], "ntasks", "ntasks_per_node", "nodes", "gpus_per_node"
         )
-        nodes, cpus = _slurm_pods(job["request"])
+        nodes, cpus = pods_of(job["request"])
         jobs[job["label"]] = {
             **without(job, "label", "request"),
             "request": {
@@ -774,8 +625,8 @@ def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
             for group in about["cluster"]["nodes"]
             for name in group["names"]
         },
-        "users": dict(_slurm_users(case["accounts"])),
-        "node_changes": list(_slurm_node_changes(case)),
+        "users": dict(users_of(case["accounts"])),
+        "node_changes": list(node_changes(case)),
         "jobs": jobs,
     }
 
