@@ -354,6 +354,10 @@ def compile_decide(decide: Callable[..., Any], size: SizeClass) -> Any:
 
 @cache
 def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
+    """The machine code of a driver, for any scheduler at the door.
+
+    Called through its dispatcher it would be compiled once more for each scheduler, with the scheduler as a type.
+    """
     worlds = numba.typeof(np.zeros(1, world_dtype(size)))
     from gangline.envs.core.types import JOB_ROW, LOG_ROW, POD_SET_ROW, SCHEDULE_ROW
 
@@ -373,7 +377,7 @@ def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
         table(LOG_ROW, False),
         nbt.int64,
     )
-    return compile_for(function, signature)
+    return compile_for(function, signature).get_overload(signature)
 
 
 def run_scheduler(size: SizeClass, *arguments: Any) -> int:
