@@ -166,7 +166,6 @@ def _workload(workload: files.Workload, first_ms: int) -> Workload:
     requests = [pods.topology for pods in workload.pod_sets]
     return Workload(
         local_queue=f"{workload.namespace}/{workload.local_queue}",
-        pod_set_names=[pods.name for pods in workload.pod_sets],
         pod_sets=[
             None
             if asked is None

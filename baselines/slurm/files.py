@@ -123,7 +123,7 @@ def config_of(
     if accounts is None:
         return config
     root = [row for row in accounts.users if row.account == sacctmgr.ROOT and row.user == sacctmgr.ROOT]
-    has_ids = all("id" in row.given for row in accounts.rows)  # numbers in order of creation
+    has_ids = all(row.number is not None for row in accounts.rows)  # in order of creation
     return replace(
         config,
         accounts=_children(accounts, sacctmgr.ROOT, has_ids),
@@ -238,7 +238,7 @@ def _children(accounts: sacctmgr.Accounts, account: str, by_id: bool) -> list[Ac
     """What hangs under an account, in order of creation where that is known; Slurm's own user of root apart."""
     rows = list(accounts.children(account))
     if by_id:
-        rows.sort(key=lambda row: int(row.given["id"]))
+        rows.sort(key=lambda row: row.number or 0)
     found: list[Account | User] = []
     for row in rows:
         common: dict[str, Any] = {"shares": row.shares, "priority": row.priority, "limits": _limits(row)}
