@@ -1,7 +1,8 @@
 """A site's own month under other rules: `gangline replay march.txt --slurm-conf slurm.conf`.
 
 The jobs come from `sacct`, the nodes from `slurm.conf`, weights from the account tree. Each scheduler runs all the jobs
-to their end on the same empty cluster; the first line is what the site's own scheduler did.
+to their end on the same empty cluster; `slurm` as the site has configured it. The first line is what the site's own
+scheduler did.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gangline.baselines.base import build, scheduler_names
+from gangline.baselines.slurm import files as slurm_files
 from gangline.envs import metrics
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
@@ -30,10 +32,12 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Month:
-    """The jobs and the cluster of a site."""
+    """The jobs and the cluster of a site, and what its Slurm is configured with."""
 
+    conf: slurm_conf.SlurmConf
     trace: JobTrace
     spec: WorldSpec
+    accounts: sacctmgr.Accounts | None = None
 
     @property
     def gpus(self) -> int:
@@ -61,7 +65,7 @@ def read_month(
     site = slurm_conf.read(conf)
     trace = load("sacct", sacct, **(options or {}))
     tree = None if accounts is None else sacctmgr.read_accounts(accounts)
-    return Month(trace, slurm_site.world_of(site, trace, tree))
+    return Month(site, trace, slurm_site.world_of(site, trace, tree), tree)
 
 
 def replay(month: Month, scheduler: str, options: Mapping[str, object] | None = None) -> metrics.Report:
@@ -76,6 +80,7 @@ def print_replay(
     sacct: str | Path,
     conf: str | Path,
     accounts: str | Path | None,
+    qos: str | Path | None,
     schedulers: Sequence[str],
     options: Mapping[str, object],
 ) -> None:
@@ -86,6 +91,8 @@ def print_replay(
     if not schedulers:
         raise GanglineError("schedulers is empty, expected at least one name")
     month = read_month(sacct, conf, accounts, options)
+    levels = None if qos is None else sacctmgr.read_qos(qos)
+    config = slurm_files.config_of(month.conf, month.accounts, levels) if "slurm" in schedulers else None
     report = month.trace.report
     begin = datetime.fromtimestamp(report["t0_epoch_ms"] / 1000, UTC)
     left_out = ", ".join(
@@ -101,7 +108,7 @@ def print_replay(
     recorded = [report["recorded_wait_mean_s"] / 3600, report["recorded_wait_p95_s"] / 3600]
     print(f"{'as recorded':<14}" + "".join(f"{hours:>15.2f}" for hours in recorded))
     for name in schedulers:
-        result = replay(month, name)
+        result = replay(month, name, {"config": config} if name == "slurm" else {})
         cells = [_hours(result.values[column]) for column in COLUMNS.values()]
         cells.append(str(result.counts["finished"]))
         cells.append(_share(result.values["allocation_utilization"]))

@@ -121,7 +121,10 @@ def _add_replay(commands: Any) -> None:
     replay.add_argument("sacct", help="output of sacct -P (docs/files.md)")
     replay.add_argument("--slurm-conf", required=True, help="slurm.conf of the site, gres.conf beside it")
     replay.add_argument("--accounts", help="output of sacctmgr show assoc -P, or of sacctmgr dump")
-    replay.add_argument("--schedulers", default="fifo,easy,drf_greedy", help="names, as gangline schedulers lists them")
+    replay.add_argument("--qos", help="output of sacctmgr show qos -P")
+    replay.add_argument(
+        "--schedulers", default="fifo,easy,drf_greedy,slurm", help="names, as gangline schedulers lists them"
+    )
     replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
     replay.set_defaults(run=_print_replay)
 
@@ -130,7 +133,9 @@ def _print_replay(options: argparse.Namespace) -> None:
     from gangline.agents.replay import print_replay
 
     schedulers = [name for name in options.schedulers.split(",") if name]
-    print_replay(options.sacct, options.slurm_conf, options.accounts, schedulers, _settings(options.overrides))
+    print_replay(
+        options.sacct, options.slurm_conf, options.accounts, options.qos, schedulers, _settings(options.overrides)
+    )
 
 
 def _add_conformance(commands: Any) -> None:

@@ -1,11 +1,14 @@
 """A site's month through the command: read, replayed, printed; and what is wrong with other files."""
 
 import pytest
+from files.test_sacctmgr import QOS, TREE
 from files.test_slurm_conf import site
 from workloads.files import write
 from workloads.test_sacct import MONTH, text
 
 from gangline.__main__ import main
+
+pytest.importorskip("gangline.baselines.slurm.config", reason="the Slurm baseline is not there")
 
 
 def files(tmp_path):
@@ -22,6 +25,16 @@ def test_a_month_is_replayed_beside_what_was_recorded(tmp_path, capsys):
     assert recorded.split() == ["as", "recorded", "0.50", "0.96"]
     assert fifo.split()[:2] == ["fifo", "0.00"]  # 80 GPUs hold everything at once
     assert fifo.split()[3:5] == ["1.07", "8"]  # mean of the run times
+
+
+@pytest.mark.slow
+def test_the_sites_own_slurm_runs_its_month(tmp_path, capsys):
+    tree = write(tmp_path / "assoc.txt", TREE)
+    qos = write(tmp_path / "qos.txt", QOS.replace("high|", "urgent|", 1))  # the QOS of the partition urgent
+    assert main(["replay", *files(tmp_path), "--accounts", str(tree), "--qos", str(qos), "--schedulers", "slurm"]) == 0
+    slurm = capsys.readouterr().out.splitlines()[-1].split()
+    assert slurm[0] == "slurm" and slurm[4] == "8"
+    assert float(slurm[1]) < 0.02  # an empty cluster: it waits for Slurm's own intervals only
 
 
 @pytest.mark.parametrize(
