@@ -17,7 +17,7 @@ from gangline.baselines.slurm.nodes import choose_nodes, copy_free, demands_of, 
 from gangline.baselines.slurm.preemption import ALL, holds_any, plan_preemption
 from gangline.baselines.slurm.priority import limit_ms, requested_nodes
 from gangline.baselines.slurm.queue import is_alive, sort_ends
-from gangline.baselines.slurm.tables import NUM_ANSWERS, Reason, Stage
+from gangline.baselines.slurm.tables import MAX_CLOSED, MAX_END_CELLS, NUM_ANSWERS, Reason, Stage
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import NEVER, NONE, JobState
 
@@ -45,6 +45,7 @@ def begin_backfill_pass(w: Any, s: Any) -> None:
         s.assocs[a].num_tested = 0
     for p in range(s.own[0].num_partitions):
         s.partitions[p].num_tested = 0
+        s.partitions[p].num_closed = 0
 
 
 @helper
@@ -147,6 +148,25 @@ def list_ends(w: Any, s: Any) -> None:
         entry.row = w.jobs[slot].row
         own.num_ends += 1
     sort_ends(s, own.num_ends)
+    for i in range(min(own.num_ends, MAX_END_CELLS // own.words)):
+        for k in range(own.words):
+            s.end_nodes[i * own.words + k] = 0
+        at = w.jobs[s.ends[i].slot].first_pod
+        while at != NONE:
+            s.end_nodes[i * own.words + (w.pods[at].node >> 6)] |= 1 << (w.pods[at].node & 63)
+            at = w.pods[at].next
+
+
+@helper
+def ends_on_candidates(w: Any, s: Any, i: int) -> bool:
+    """Whether the running job of an end holds one of the candidate nodes."""
+    words = s.own[0].words
+    if (i + 1) * words > MAX_END_CELLS:
+        return holds_any(w, s.ends[i].slot, s.candidates)
+    shared = 0
+    for k in range(words):
+        shared |= s.end_nodes[i * words + k] & s.candidates[k]
+    return shared != 0
 
 
 @helper
@@ -158,16 +178,26 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
     own = s.own[0]
     now_ms = s.intervals[0].start_ms
     limit = planned_limit_ms(w, s, slot, partition)
-    from_ms = now_ms
+    from_ms = closed_until(s, partition, limit, now_ms)
+    if from_ms >= NEVER:
+        return NEVER
     found_ms = NEVER
     at = 0  # the first interval that ends after from_ms
-    is_first = True
+    own.window_end = NONE
+    is_first = from_ms == now_ms
+    is_new = True
+    was_closed = True  # so far no node stayed open for the limit
     while True:
         while at < own.num_intervals - 1 and s.intervals[at].end_ms <= from_ms:
             at += 1
         later_ms = next_boundary(s, partition, at)
-        if gather_candidates(s, partition, at, from_ms + limit) or is_first:
+        if gather_candidates(s, partition, at, from_ms + limit) or is_new:
             found_ms = will_run(w, s, slot, partition)
+        is_new = False
+        if was_closed and (later_ms == NONE or num_nodes_in(s.candidates, own.words) > 0):
+            was_closed = False
+            is_empty = num_nodes_in(s.candidates, own.words) == 0
+            note_closed(s, partition, limit, NEVER if is_empty else from_ms)
         if is_first and found_ms > now_ms and plan_preemption(w, s, slot, partition, out):
             own.stage = Stage.IDLE
             own.main_ms = w.now_ms
@@ -191,6 +221,34 @@ def find_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
 
 
 @helper
+def closed_until(s: Any, partition: int, limit: int, now_ms: int) -> int:
+    """Before which time no node of the partition stays open for a limit, as earlier searches of this pass have found.
+
+    Reservations only close: what was closed for a shorter limit is closed for this one. NEVER = for good.
+    """
+    part = s.partitions[partition]
+    until_ms = now_ms
+    for i in range(part.num_closed):
+        if part.closed_limit_ms[i] <= limit:
+            until_ms = max(until_ms, part.closed_until_ms[i])
+    return until_ms
+
+
+@helper
+def note_closed(s: Any, partition: int, limit: int, until_ms: int) -> None:
+    """Remember that for later searches of this pass."""
+    part = s.partitions[partition]
+    for i in range(part.num_closed):
+        if part.closed_limit_ms[i] == limit:
+            part.closed_until_ms[i] = max(part.closed_until_ms[i], until_ms)
+            return
+    if part.num_closed < MAX_CLOSED:
+        part.closed_limit_ms[part.num_closed] = limit
+        part.closed_until_ms[part.num_closed] = until_ms
+        part.num_closed += 1
+
+
+@helper
 def next_boundary(s: Any, partition: int, at: int) -> int:
     """The first boundary of the map, from an interval on, that opens a node of the partition; NONE.
 
@@ -210,23 +268,30 @@ def next_boundary(s: Any, partition: int, at: int) -> int:
 def gather_candidates(s: Any, partition: int, at: int, until_ms: int) -> bool:
     """Nodes of the partition that nobody has reserved from an interval on until a time, that time included.
 
-    False if they are the same as at the last try.
+    A search moves its window forward only. Of its intervals, `window_back` holds what is open from each up to the
+    middle, `window_front` what is open in all after that: every interval is looked at twice, however often it moves.
+    Returns: False if the nodes are the same as at the last try.
     """
     own = s.own[0]
     words = own.words
-    for k in range(words):
-        s.candidates[k] = s.partition_nodes[partition * words + k]
-    for i in range(at, own.num_intervals):
-        if s.intervals[i].start_ms > until_ms:
-            break
-        left = 0
+    if at > own.window_end:
+        own.window_end = at - 1
+        own.window_middle = at - 1
+    while own.window_end + 1 < own.num_intervals and s.intervals[own.window_end + 1].start_ms <= until_ms:
+        own.window_end += 1
         for k in range(words):
-            s.candidates[k] &= s.interval_nodes[i * words + k]
-            left |= s.candidates[k]
-        if left == 0:
-            break
+            s.window_front[k] &= s.interval_nodes[own.window_end * words + k]
+    if at > own.window_middle:
+        own.window_middle = own.window_end
+        for k in range(words):
+            open_nodes = -1
+            for i in range(own.window_end, at - 1, -1):
+                open_nodes &= s.interval_nodes[i * words + k]
+                s.window_back[i * words + k] = open_nodes
+            s.window_front[k] = -1
     has_changed = False
     for k in range(words):
+        s.candidates[k] = s.partition_nodes[partition * words + k] & s.window_back[at * words + k] & s.window_front[k]
         if s.candidates[k] != s.tried[k]:
             has_changed = True
         s.tried[k] = s.candidates[k]
@@ -303,7 +368,7 @@ def search_run(w: Any, s: Any, slot: int, partition: int) -> int:
         while at < own.num_ends:
             entry = s.ends[at]
             at += 1
-            if not holds_any(w, entry.slot, s.candidates):
+            if not ends_on_candidates(w, s, at - 1):
                 continue  # Slurm skips it without a look at the window
             if base_ms == NONE:
                 wall_ms = entry.end_ms + own.epoch_ms

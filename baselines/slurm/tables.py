@@ -21,6 +21,7 @@ NODE_TRES = MAX_RESOURCES
 TYPE_TRES = MAX_RESOURCES + 1  # first of the GPUs by type
 NUM_TRES = TYPE_TRES + MAX_FLAVORS
 WORD_BITS = 64
+MAX_CLOSED = 16
 
 
 class Mode(IntEnum):
@@ -177,6 +178,8 @@ SLURM = np.dtype(
         ("next_slice_ms", np.int64),
         ("wake_ms", np.int64),  # a protected time or grace ends
         ("num_intervals", np.int64),
+        ("window_middle", np.int64),
+        ("window_end", np.int64),
         ("num_plans", np.int64),
         ("num_ends", np.int64),
         ("stamp", np.int64),  # number of the state that backfill's answers are good for
@@ -268,6 +271,10 @@ PARTITION = np.dtype(
         ("weights", np.float64, (NUM_TRES,)),  # TRESBillingWeights
         ("totals", np.float64, (NUM_TRES,)),  # TRES of its nodes, in Slurm's units
         ("num_tested", np.int64),  # in this pass
+        # backfill: up to `closed_until_ms` no node stays open for `closed_limit_ms` or longer
+        ("num_closed", np.int64),
+        ("closed_limit_ms", np.int64, (MAX_CLOSED,)),
+        ("closed_until_ms", np.int64, (MAX_CLOSED,)),
     ],
     align=True,
 )
@@ -356,6 +363,7 @@ MAX_QOS = 63
 MAX_TESTS = 1000  # bf_max_job_test
 MAX_INTERVALS = 2 * MAX_TESTS + 2
 MAX_NODELISTS = 1024
+MAX_END_CELLS = 65_536
 
 
 def max_assocs(size: SizeClass) -> int:
@@ -396,9 +404,12 @@ def block_dtype(size: SizeClass) -> np.dtype[Any]:
             ("tried", np.int64, (words,)),  # nodes of the last search for a start
             ("intervals", INTERVAL, (MAX_INTERVALS,)),  # the backfill map
             ("interval_nodes", np.int64, (MAX_INTERVALS * words,)),  # sets of nodes
+            ("window_back", np.int64, (MAX_INTERVALS * words,)),  # of the search's window, see `gather_candidates`
+            ("window_front", np.int64, (words,)),
             ("plans", PLAN, (MAX_TESTS,)),
             ("plan_nodes", np.int64, (MAX_TESTS * words,)),  # sets of nodes
             ("ends", END, (2 * size.max_jobs,)),
+            ("end_nodes", np.int64, (MAX_END_CELLS,)),  # sets of nodes, by end; as far as they fit
             ("choices", CHOICE, (MAX_COMMANDS,)),
             ("victims", np.int64, (size.max_jobs,)),
             ("answers", ANSWER, (NUM_ANSWERS,)),

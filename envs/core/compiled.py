@@ -104,7 +104,7 @@ def _stamp_of_sources(file: Path) -> tuple[tuple[str, int, int], ...]:
 def _imported_files(file: Path) -> tuple[Path, ...]:
     """Files of the package that a file imports, by its import lines."""
     text = file.read_text(encoding="utf-8")
-    lines = re.findall(r"^\s*(?:from|import) +gangline\.([\w.]+)(?: +import +\(?([\w, \n]*))?", text, re.MULTILINE)
+    lines = re.findall(r"^\s*(?:from|import) +gangline\.([\w.]+)(?: +import +(\([^)]*\)|[\w, ]+))?", text, re.MULTILINE)
     names = [".".join(filter(None, (base, name))) for base, of in lines for name in ["", *re.findall(r"\w+", of)]]
     root = Path(__file__).resolve().parents[2]
     paths = [root / f"{name.replace('.', '/')}.py" for name in names]

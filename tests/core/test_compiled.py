@@ -1,11 +1,18 @@
-"""Compiling: helpers live inside kernels, and processes that compile at the same time share one cache."""
+"""Compiling: helpers live inside kernels, processes share one cache, and it depends on all that is compiled in."""
 
+import ast
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 
-from gangline.envs.core.compiled import helper, kernel
+from gangline.envs.core.compiled import _imported_files, helper, kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted([*(ROOT / "envs").rglob("*.py"), *(ROOT / "baselines").rglob("*.py")])
 
 SCRIPT = """
 from gangline.baselines.base import build
@@ -26,8 +33,6 @@ def run(cache, environment):
 
 
 def test_two_processes_that_compile_at_once_leave_a_cache_that_a_third_loads(tmp_path):
-    import os
-
     first, second = run(tmp_path, os.environ), run(tmp_path, os.environ)
     for process in (first, second):
         out, error = process.communicate(timeout=300)
@@ -55,3 +60,18 @@ def test_a_helper_is_compiled_once_for_integers_of_every_width():
         doubled(values)
         assert values.tolist() == [0, 2, 4]
     assert len(double.overloads) == 1
+
+
+def imported(path: Path) -> set[Path]:
+    """Modules of the package that a file imports, read from its syntax tree."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gangline."):
+            base = (node.module or "").removeprefix("gangline.").replace(".", "/")
+            found |= {ROOT / f"{base}.py", *(ROOT / base / f"{alias.name}.py" for alias in node.names)}
+    return {path for path in found if path.is_file()}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_import_line_is_seen(path):
+    assert set(_imported_files(path.resolve())) == imported(path)
