@@ -36,8 +36,13 @@ from gangline.envs.worlds import build_world
 
 GAP_MS = 3_600_000
 WAIT = 0
-EIGHT_NODES = {"world": "small", "episode.num_jobs": 800, "episode.horizon_h": None, "episode.warm_h": 0}
-SIXTY_FOUR_NODES = {
+EIGHT_NODES: dict[str, Any] = {
+    "world": "small",
+    "episode.num_jobs": 800,
+    "episode.horizon_h": None,
+    "episode.warm_h": 0,
+}
+SIXTY_FOUR_NODES: dict[str, Any] = {
     "world": "small",
     "cluster.nodes": [{"count": 64, "gpus": 8}],
     "workload.options": {"num_tenants": 20},
@@ -45,7 +50,7 @@ SIXTY_FOUR_NODES = {
     "episode.horizon_h": None,
     "episode.warm_h": 0,
 }
-CONGESTED = {
+CONGESTED: dict[str, Any] = {
     "cluster.nodes": [{"count": 64, "gpus": 8}],
     "workload.window": ("2017-10-09", "2017-11-06"),
     "episode.horizon_h": None,
@@ -230,8 +235,7 @@ def write_swf(trace: JobTrace, path: Path) -> None:
 
 def _batch(least_s: float, num_envs: int = 256) -> Row:
     """The native batch; the policy and the resets are not counted."""
-    settings = dict(EIGHT_NODES)
-    batch = Batch(load_world(settings.pop("world"), **settings), num_envs)
+    batch = Batch(load_world(**EIGHT_NODES), num_envs)
     queue_rows = int(batch.agent["queue_rows"])
     rng = np.random.default_rng(0)
     for i in range(num_envs):

@@ -68,7 +68,7 @@ def _take_every_integer_as_int64(dispatcher: Any) -> None:
 
     def widened(kind: Any) -> Any:
         kind = nbt.unliteral(kind)
-        is_narrow = isinstance(kind, nbt.Integer) and kind.bitwidth < 64
+        is_narrow = isinstance(kind, nbt.Integer) and kind.bitwidth < 64  # type: ignore[attr-defined]
         return nbt.int64 if is_narrow or isinstance(kind, nbt.IntEnumMember) else kind
 
     def resolve_widened(args: Any, kws: Any) -> Any:

@@ -73,13 +73,13 @@ def _remember_names_of_records() -> None:
             text = self.__dict__["_gangline_repr"] = write(self)
         return text
 
-    nbt.Record.__repr__ = remembered
+    nbt.Record.__repr__ = remembered  # type: ignore[method-assign]
 
 
 def _helper_options() -> dict[str, Any]:
     """Options of `numba.njit` that leave a helper's machine code out."""
     try:
-        from numba import _dynfunc
+        from numba import _dynfunc  # type: ignore[attr-defined]
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler_machinery import register_pass
     except ImportError:
