@@ -98,7 +98,7 @@ def scheduler_names() -> list[str]:
     import gangline.baselines as package
 
     names = [m.name for m in pkgutil.iter_modules(package.__path__)]
-    return sorted(n for n in names if n not in ("base", "primitives"))
+    return sorted(n for n in names if n not in ("base", "conformance", "primitives"))
 
 
 def build(name: str, **options: Any) -> CompiledScheduler:

@@ -1,0 +1,1 @@
+"""Recorded decisions of real systems, run through the schedulers of this package."""
