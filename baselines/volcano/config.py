@@ -107,6 +107,7 @@ class Pods:
 
     task: str = ""
     priority: int = 1
+    has_priority: bool = True  # False: of a pod without one, which counts as 1, or 0 in topology-aware preemption
     preemptable: bool = True
     preemption_policy: str | None = None
     nodes: Sequence[str] | None = None
@@ -124,7 +125,8 @@ class PodGroup:
     min_task_member: Mapping[str, int] = field(default_factory=dict)
     min_resources: Mapping[str, int] | None = None
     phase: str = "Pending"
-    is_hard: bool | None = None  # network topology with a limit; None = the world's wish
+    has_topology: bool = False  # asks for a network topology
+    is_hard: bool | None = None  # with a limit that has to hold; None = the world's wish
     highest_tier: int | None = None  # None = the root's
     allocated_hypernode: str | None = None
     sub_groups: Sequence[SubGroup] = ()

@@ -243,7 +243,7 @@ def _copy_named(w: Any, k: Any, slot: int, row: int) -> None:
         note.is_hard = note.has_wish
         note.limit = w.jobs[slot].topology_tier if wish == Shape.REQUIRED else NONE
     else:
-        note.has_wish = True
+        note.has_wish = named.has_wish
         note.is_hard = named.is_hard == 1
         note.limit = named.limit
     ps = w.jobs[slot].first_pod_set

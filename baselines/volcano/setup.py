@@ -329,6 +329,7 @@ def _fill_pod_group(k: np.void, record: np.void, world: World, group: PodGroup, 
     record["is_preemptable"] = NONE if group.preemptable is None else int(group.preemptable)
     record["sla_ms"] = NONE if group.sla_waiting_ms is None else group.sla_waiting_ms
     record["is_hard"] = NONE if group.is_hard is None else int(group.is_hard)
+    record["has_wish"] = group.has_topology
     record["limit"] = NONE if group.highest_tier is None else group.highest_tier
     record["allocated_hypernode"] = NONE
     if group.allocated_hypernode is not None and group.allocated_hypernode in world.names.domains:
@@ -348,7 +349,7 @@ def _fill_pod_group(k: np.void, record: np.void, world: World, group: PodGroup, 
         s["named_role"] = pods.task != ""
         s["role_min"] = group.min_task_member.get(pods.task, 0)
         s["priority"] = pods.priority
-        s["has_priority"] = True
+        s["has_priority"] = pods.has_priority
         s["is_preemptable"] = pods.preemptable
         s["never_preempts"] = pods.preemption_policy == "Never"
         s["is_critical"] = pods.is_critical

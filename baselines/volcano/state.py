@@ -281,6 +281,7 @@ NAMED = np.dtype(  # a PodGroup of which something is configured, by row of the 
         ("is_preemptable", np.int8),
         ("sla_ms", np.int64),  # NONE = as configured for all
         ("is_hard", np.int8),  # NONE = the world's wish
+        ("has_wish", np.bool_),
         ("limit", np.int32),
         ("allocated_hypernode", np.int32),
         ("num_policies", np.int32),
