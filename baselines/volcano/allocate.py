@@ -18,6 +18,7 @@ from gangline.baselines.volcano.gang import (
 from gangline.baselines.volcano.nodes import find_node, find_quota
 from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
 from gangline.baselines.volcano.queues import allocatable, overused, run_enqueue
+from gangline.baselines.volcano.resources import assign, vector
 from gangline.baselines.volcano.state import Phase, Status
 from gangline.baselines.volcano.statement import commit, discard, keep, place
 from gangline.baselines.volcano.topology import common, find_gradient, hypernode_scores, sum_requests, tier_of
@@ -153,7 +154,7 @@ def _needs_more(w: Any, k: Any, slot: int, sub_job: int) -> bool:
     if job.min_member == job.num_tasks:
         return False
     if sub_job != NONE and job.num_policies > 0:
-        request = k.total.copy()
+        request = vector()
         return k.sub_jobs[sub_job].size < sum_requests(w, k, slot, sub_job, False, request)
     ready = job.ready
     is_enough = True
@@ -183,10 +184,9 @@ def _needs_more(w: Any, k: Any, slot: int, sub_job: int) -> bool:
 def _allocate_in_domains(w: Any, k: Any, slot: int) -> int:
     """Dry-run the job in every domain of a gradient; the one with the highest sum of scores is done again for good."""
     job = k.jobs[slot]
-    wanted = k.total.copy()
-    wanted[:] = 0
+    wanted = vector()
     if job.has_min_resources:
-        wanted[:] = job.min_resources[:]
+        assign(wanted, job.min_resources)
     root = w.num_domains
     start = k.num_ops
     count = find_gradient(w, k, 0, root, job.is_hard, job.limit, job.allocated_hypernode, wanted, False)
@@ -245,8 +245,8 @@ def _try_domain(w: Any, k: Any, slot: int, domain: int) -> float:
         i = _next_sub_job(w, k, slot)
         if i == NONE:
             break
-        k.sub_jobs[i].is_tried = True
         score = _place_sub_job(w, k, slot, i, domain)
+        k.sub_jobs[i].is_tried = score < 0  # else its surplus may follow, if the job needs it
         if score >= 0:
             total += score
             has_placed = True
@@ -279,7 +279,7 @@ def _next_sub_job(w: Any, k: Any, slot: int) -> int:
     job = k.jobs[slot]
     best = NONE
     best_key = 0
-    request = k.total.copy()
+    request = vector()
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
         if k.sub_jobs[i].is_tried or sum_requests(w, k, slot, i, True, request) == 0:
             continue
@@ -295,7 +295,7 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
     """Place a sub-group in the best hypernode of the first gradient below `root` that has any; -1 if none has."""
     job = k.jobs[slot]
     start = k.num_ops
-    wanted = k.total.copy()
+    wanted = vector()
     sum_requests(w, k, slot, sub_job, True, wanted)
     limit = NONE
     allocated = NONE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.baselines.volcano.resources import share_of
+from gangline.baselines.volcano.resources import share_of, zero
 from gangline.baselines.volcano.state import MAX_DEPTH
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_RESOURCES, NONE
@@ -20,7 +20,7 @@ def build_tree(w: Any, k: Any) -> None:
     """Shares of the inner nodes, from the jobs up. Called whenever it is asked for: jobs move in between."""
     for i in range(k.num_hdrf):
         node = k.tree[i]
-        node.allocated[:] = 0
+        zero(node.allocated)
         node.is_saturated = True
         node.share = 0.0
     deepest = MAX_DEPTH
@@ -112,12 +112,12 @@ def _is_demanding(w: Any, k: Any, r: int) -> bool:
 
 @helper
 def compare_paths(w: Any, k: Any, a: int, b: int) -> int:
-    """Queue order by path, level by level: unsaturated first, then the smaller share by weight; then the deeper one."""
+    """Queue order by path, level by level: unsaturated first, then the smaller share by weight."""
     build_tree(w, k)
     for depth in range(1, MAX_DEPTH):
         i, j = k.queues[a].path[depth], k.queues[b].path[depth]
         if i == NONE or j == NONE:
-            return (j != NONE) - (i != NONE)
+            return 0
         left, right = k.tree[i], k.tree[j]
         if left.is_saturated != right.is_saturated:
             return 1 if left.is_saturated else -1

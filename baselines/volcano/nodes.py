@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gangline.baselines.volcano.gang import is_on
-from gangline.baselines.volcano.resources import fits, is_scalar
+from gangline.baselines.volcano.resources import fits, is_scalar, vector
 from gangline.baselines.volcano.session import ASSUMED_CPU, ASSUMED_MEMORY
 from gangline.baselines.volcano.state import ALL_NODES, NO_QUOTA, Kind, Point
 from gangline.baselines.volcano.topology import add_topology_scores, in_domain
@@ -112,8 +112,7 @@ def find_node(w: Any, k: Any, slot: int, ps: int, domain: int) -> int:
     Returns: n if the task can be allocated, -2 - n if it can only be pipelined, NONE if there is no node. Volcano draws
     among equally scored nodes; here the first in the order of the search wins.
     """
-    nothing = k.nodes[0].idle.copy()
-    nothing[:] = 0
+    nothing = vector()
     wanted = nodes_to_find(w.num_nodes)
     num_now = 0
     num_later = 0

@@ -11,6 +11,7 @@ from gangline.baselines.volcano.gang import is_on, job_pipelined, job_starving, 
 from gangline.baselines.volcano.nodes import find_quota, fits_future, predicates_pass, score_nodes
 from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
 from gangline.baselines.volcano.queues import allocatable, overused, preemptive
+from gangline.baselines.volcano.resources import vector
 from gangline.baselines.volcano.state import Kind, Phase, Point, Status
 from gangline.baselines.volcano.statement import commit, discard, evict, place
 from gangline.baselines.volcano.victims import add_candidate, choose_victims, is_running, sort_candidates
@@ -150,8 +151,7 @@ def _find_victims(w: Any, k: Any, slot: int, ps: int, n: int, within: bool) -> N
 @helper
 def _fits_with(w: Any, k: Any, ps: int, n: int) -> bool:
     """Whether a task fits on a node once all of `k.victims` are gone."""
-    freed = k.total.copy()
-    freed[:] = 0
+    freed = vector()
     for i in range(k.num_victims):
         for r in range(MAX_RESOURCES):
             freed[r] += w.pods[k.victims[i]].held[r]
@@ -161,8 +161,7 @@ def _fits_with(w: Any, k: Any, ps: int, n: int) -> bool:
 @helper
 def _fits_here(w: Any, k: Any, slot: int, ps: int, n: int) -> bool:
     """Its queue may take it, and the node will have room, and passes."""
-    nothing = k.total.copy()
-    nothing[:] = 0
+    nothing = vector()
     if not allocatable(w, k, k.jobs[slot].queue, ps) or not fits_future(w, k, ps, n, nothing):
         return False
     return predicates_pass(w, k, ps, n, True)
@@ -297,8 +296,7 @@ def reclaim_action(w: Any, k: Any, out: Any) -> None:
 @helper
 def _reclaim_for_task(w: Any, k: Any, slot: int, ps: int) -> bool:
     """Nodes as they stand (T11): the first where somebody may go and that suffices, even if it does without."""
-    nothing = k.total.copy()
-    nothing[:] = 0
+    nothing = vector()
     for n in range(w.num_nodes):
         if not predicates_pass(w, k, ps, n, False):
             continue

@@ -10,12 +10,16 @@ from typing import Any
 from gangline.baselines.volcano.gang import deadline, is_on
 from gangline.baselines.volcano.resources import (
     EVERYTHING,
+    assign,
+    copy_of,
     is_empty,
     is_scalar,
     less_equal,
     less_equal_partly,
     less_equal_with_dimension,
     share_of,
+    vector,
+    zero,
 )
 from gangline.baselines.volcano.state import Kind, Phase, Point
 from gangline.envs.core.compiled import helper
@@ -31,8 +35,7 @@ def open_queues(w: Any, k: Any) -> None:
     """Real capabilities, deserved amounts and shares at the opening of a session."""
     if k.hierarchy:
         _add_to_ancestors(w, k)
-    total_guarantee = k.total.copy()
-    total_guarantee[:] = 0
+    total_guarantee = vector()
     for q in range(w.num_queues):
         for r in range(MAX_RESOURCES):
             total_guarantee[r] += k.queues[q].guarantee[r]
@@ -45,7 +48,8 @@ def open_queues(w: Any, k: Any) -> None:
             queue.real[CAPACITY, r] = real
             deserved = queue.deserved_spec[r]
             queue.deserved[CAPACITY, r] = max(min(deserved, real), queue.guarantee[r])
-        queue.real_has[:] = EVERYTHING
+        queue.real_has[0] = EVERYTHING
+        queue.real_has[1] = EVERYTHING
         queue.deserved_has[CAPACITY] = queue.deserved_spec_has
     for i in range(k.num_plugins):
         if k.plugins[i].kind == Kind.PROPORTION:
@@ -96,11 +100,11 @@ def charge_queue(k: Any, q: int, request: Any, sign: int) -> None:
 @helper
 def _fill_water(w: Any, k: Any) -> None:
     """Water filling over the queues that have jobs; nobody deserves more than it asks for."""
-    remaining = k.total.copy()
-    before = k.total.copy()
-    rest = k.total.copy()
+    remaining = copy_of(k.total)
+    before = vector()
+    rest = vector()
     for q in range(w.num_queues):
-        k.queues[q].deserved[PROPORTION, :] = 0
+        zero(k.queues[q].deserved[PROPORTION])
         k.queues[q].deserved_has[PROPORTION] = EVERYTHING
         k.queues[q].is_met = k.queues[q].num_jobs == 0
     while True:
@@ -110,8 +114,8 @@ def _fill_water(w: Any, k: Any) -> None:
                 weights += k.queues[q].weight
         if weights == 0:
             return
-        before[:] = remaining[:]
-        rest[:] = remaining[:]
+        assign(before, remaining)
+        assign(rest, remaining)
         for q in range(w.num_queues):
             queue = k.queues[q]
             if queue.is_met:
@@ -172,7 +176,7 @@ def _open_hierarchy(w: Any, k: Any) -> None:
                 _open_below(w, k, q)
     if k.root != NONE:
         root = k.queues[k.root]
-        root.deserved[CAPACITY, :] = 0
+        zero(root.deserved[CAPACITY])
         root.deserved_has[CAPACITY] = 0
         for q in range(w.num_queues):
             if k.queues[q].parent == k.root:
@@ -242,7 +246,7 @@ def _within(w: Any, k: Any, q: int, ps: int, pods: int, plugin: int) -> bool:
     queue = k.queues[q]
     if not queue.is_open:
         return False
-    after = queue.allocated.copy()
+    after = copy_of(queue.allocated)
     request = w.pod_sets[ps].request
     asked = w.pod_sets[ps].asked
     for r in range(MAX_RESOURCES):
@@ -260,7 +264,7 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
     at = q
     while at != NONE:
         queue = k.queues[at]
-        after = queue.allocated.copy()
+        after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
             after[r] += pods * request[r]
         if less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked) != 0:
@@ -293,7 +297,7 @@ def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
         queue = k.queues[at]
         if level > 0 and at == k.root:
             return False
-        after = queue.allocated.copy()
+        after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
             after[r] += pods * request[r]
         if level == 0:
@@ -336,8 +340,8 @@ def _vote_enqueue(w: Any, k: Any, kind: int, slot: int) -> int:
     if kind == Kind.OVERCOMMIT:
         if not job.has_min_resources:
             return 1
-        wanted = job.min_resources.copy()
-        idle = job.min_resources.copy()
+        wanted = copy_of(job.min_resources)
+        idle = vector()
         for r in range(MAX_RESOURCES):
             wanted[r] += k.overcommit_inqueue[r]
             idle[r] = k.total[r] * k.overcommit_factor - k.total_used[r]
@@ -364,7 +368,7 @@ def _vote_within_real(k: Any, job: Any, q: int, plugin: int) -> int:
         return -1
     if not job.has_min_resources:
         return 1
-    wanted = job.min_resources.copy()
+    wanted = copy_of(job.min_resources)
     for r in range(MAX_RESOURCES):
         wanted[r] += queue.allocated[r] + queue.inqueue[r] - queue.elastic[r]
     has = EVERYTHING

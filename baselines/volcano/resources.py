@@ -8,10 +8,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_RESOURCES
 
 EVERYTHING = (1 << MAX_RESOURCES) - 1
+
+
+@helper
+def vector() -> Any:
+    """A fresh vector of nothing."""
+    return np.zeros(MAX_RESOURCES, np.float64)
+
+
+@helper
+def zero(into: Any) -> None:
+    """Nothing of every resource. (A loop compiles in a tenth of the time of a slice.)"""
+    for r in range(MAX_RESOURCES):
+        into[r] = 0
+
+
+@helper
+def assign(into: Any, amounts: Any) -> None:
+    """Copy a vector."""
+    for r in range(MAX_RESOURCES):
+        into[r] = amounts[r]
+
+
+@helper
+def copy_of(amounts: Any) -> Any:
+    """A fresh vector with these amounts."""
+    into = vector()
+    assign(into, amounts)
+    return into
 
 
 @helper
@@ -21,24 +51,29 @@ def is_scalar(k: Any, r: int) -> bool:
 
 
 @helper
-def less_equal(k: Any, a: Any, a_has: int, b: Any, b_has: int, infinity: bool) -> bool:
-    """a <= b in all of a's dimensions, with tolerance. A key that b lacks is 0, or (infinity) no limit."""
+def above(k: Any, a: Any, a_has: int, b: Any, b_has: int, infinity: bool) -> int:
+    """a's dimensions in which a > b, with tolerance, as a mask. A key that b lacks is 0, or (infinity) no limit."""
+    found = 0
     for r in range(MAX_RESOURCES):
-        if not is_scalar(k, r):
-            if a[r] >= b[r] and a[r] - b[r] >= k.tolerance[r]:
-                return False
+        if is_scalar(k, r) and not (a_has >> r) & 1:
             continue
-        there = (b_has >> r) & 1
-        if not (a_has >> r) & 1:
-            if infinity and there:
-                return False
-            continue
+        there = not is_scalar(k, r) or (b_has >> r) & 1 == 1
         if infinity and not there:
             continue
         limit = b[r] if there else 0.0
         if a[r] >= limit and a[r] - limit >= k.tolerance[r]:
-            return False
-    return True
+            found |= 1 << r
+    return found
+
+
+@helper
+def less_equal(k: Any, a: Any, a_has: int, b: Any, b_has: int, infinity: bool) -> bool:
+    """a <= b in all of a's dimensions; with infinity, a scalar key of b that a lacks has no limit in a."""
+    if infinity:
+        for r in range(MAX_RESOURCES):
+            if is_scalar(k, r) and (b_has >> r) & 1 and not (a_has >> r) & 1:
+                return False
+    return above(k, a, a_has, b, b_has, infinity) == 0
 
 
 @helper

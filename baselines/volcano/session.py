@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.volcano.gang import gang_ready
-from gangline.baselines.volcano.resources import share_of
-from gangline.baselines.volcano.state import ALL_NODES, Kind, Phase
+from gangline.baselines.volcano.resources import assign, share_of, zero
+from gangline.baselines.volcano.state import ALL_NODES, MAX_POLICIES, Kind, Phase
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_RESOURCES, NONE, JobState, NodeState, Shape
 
@@ -31,11 +31,11 @@ def open_session(w: Any, k: Any) -> None:
     for q in range(w.num_queues):
         queue = k.queues[q]
         queue.num_jobs = 0
-        queue.allocated[:] = 0
-        queue.request[:] = 0
-        queue.inqueue[:] = 0
-        queue.elastic[:] = 0
-    k.overcommit_inqueue[:] = 0
+        zero(queue.allocated)
+        zero(queue.request)
+        zero(queue.inqueue)
+        zero(queue.elastic)
+    zero(k.overcommit_inqueue)
     for slot in range(w.jobs_used):
         state = w.jobs[slot].state
         k.jobs[slot].is_in = False
@@ -46,8 +46,8 @@ def open_session(w: Any, k: Any) -> None:
 
 @helper
 def _open_nodes(w: Any, k: Any) -> None:
-    k.total[:] = 0
-    k.total_used[:] = 0
+    zero(k.total)
+    zero(k.total_used)
     for n in range(w.num_nodes):
         node = w.nodes[n]
         note = k.nodes[n]
@@ -85,7 +85,7 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
     note.pending = 0
     note.pending_best_effort = 0
     note.newly_bound = 0
-    note.allocated[:] = 0
+    zero(note.allocated)
     note.is_unschedulable = False
     can_wait = (
         job.state == JobState.QUEUED
@@ -189,7 +189,7 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note.is_hard = note.has_wish
     note.limit = job.topology_tier if job.topology_wish == Shape.REQUIRED else NONE
     note.has_min_resources = True
-    note.min_resources[:] = 0
+    zero(note.min_resources)
     note.total_role_min = 0
     left = job.min_member
     role = 0
@@ -227,13 +227,14 @@ def _copy_named(w: Any, k: Any, slot: int, row: int) -> None:
     note.phase = named.phase
     note.min_member = named.min_member
     note.total_role_min = named.total_role_min
-    note.min_resources[:] = named.min_resources[:]
+    assign(note.min_resources, named.min_resources)
     note.has_min_resources = named.has_min_resources
     note.is_preemptable = named.is_preemptable
     note.num_policies = named.num_policies
     if named.sla_ms != NONE:
         note.sla_ms = named.sla_ms
-    note.min_sub_groups[:] = named.min_sub_groups[:]
+    for i in range(MAX_POLICIES):
+        note.min_sub_groups[i] = named.min_sub_groups[i]
     note.first_sub_job = named.first_sub_job
     note.num_sub_jobs = named.num_sub_jobs
     note.allocated_hypernode = named.allocated_hypernode
@@ -301,7 +302,7 @@ def close_session(w: Any, k: Any) -> None:
         is_unschedulable = False
         if has_gang and note.num_tasks > 0 and not gang_ready(w, k, slot):
             waits = note.pending + note.pending_best_effort + note.pipelined > 0
-            is_unschedulable = waits or scheduled + note.releasing < note.min_member
+            is_unschedulable = not skips_condition(waits, scheduled + note.releasing, note.min_member)
         phase = next_phase(
             note.phase,
             note.min_member,
@@ -313,6 +314,12 @@ def close_session(w: Any, k: Any) -> None:
         if phase != note.phase:
             note.phase = phase
             k.has_changed = True
+
+
+@helper
+def skips_condition(waits: bool, scheduled: int, min_member: int) -> bool:
+    """A gang that is not ready is not called unschedulable while enough of it is only on its way out."""
+    return not waits and scheduled >= min_member
 
 
 @helper

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.baselines.volcano.resources import EVERYTHING, less_equal
+from gangline.baselines.volcano.resources import EVERYTHING, less_equal, vector, zero
 from gangline.baselines.volcano.state import Kind, Point
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_RESOURCES, NONE, PodState
@@ -92,10 +92,10 @@ def open_domains(w: Any, k: Any) -> None:
             k.min_tier = min(k.min_tier, w.domains[d].tier)
     k.max_tier += 1
     for d in range(w.num_domains + 1):
-        k.domain_total[d, :] = 0
-        k.domain_used[d, :] = 0
-        k.domain_idle[d, :] = 0
-        k.domain_future[d, :] = 0
+        zero(k.domain_total[d])
+        zero(k.domain_used[d])
+        zero(k.domain_idle[d])
+        zero(k.domain_future[d])
     for n in range(w.num_nodes):
         if not k.nodes[n].is_up:
             continue
@@ -241,7 +241,7 @@ def fullness(k: Any, request: Any, d: int) -> float:
 @helper
 def sum_requests(w: Any, k: Any, slot: int, sub_job: int, only_pending: bool, into: Any) -> int:
     """What the tasks of a job or sub-group ask for, into a vector; returns how many tasks they are."""
-    into[:] = 0
+    zero(into)
     tasks = 0
     ps = w.jobs[slot].first_pod_set
     while ps != NONE:
@@ -277,9 +277,10 @@ def tasks_within(w: Any, k: Any, slot: int, sub_job: int, d: int) -> int:
 @helper
 def hypernode_scores(w: Any, k: Any, slot: int, sub_job: int, level: int, first: int, count: int, into: Any) -> None:
     """Scores of `k.domains[level, first:first+count]` for a sub-group."""
-    request = k.total.copy()
+    request = vector()
     tasks = sum_requests(w, k, slot, sub_job, False, request)
-    into[:count] = 0
+    for i in range(count):
+        into[i] = 0
     for p in range(k.num_plugins):
         if k.plugins[p].kind != Kind.TOPOLOGY or not is_enabled(k, p, Point.HYPERNODE_ORDER):
             continue
@@ -323,7 +324,7 @@ def add_topology_scores(w: Any, k: Any, slot: int, ps: int, first: int, count: i
             best = near
             ties = 0
         ties += near == best
-    request = k.total.copy()
+    request = vector()
     tasks = sum_requests(w, k, slot, sub_job, False, request)
     for i in range(first, first + count):
         n = k.feasible[i]
@@ -347,7 +348,7 @@ def _nearness(w: Any, k: Any, n: int, allocated: int) -> float:
 @helper
 def _normal_score(w: Any, k: Any, ps: int, n: int) -> float:
     """Mean fullness of the hypernodes above a node, lower tiers counting more; 1 where it belongs to none."""
-    request = k.total.copy()
+    request = vector()
     for r in range(MAX_RESOURCES):
         request[r] = w.pod_sets[ps].request[r]
     total = 0.0

@@ -20,7 +20,7 @@ from gangline.baselines.volcano.orders import (
     task_less,
 )
 from gangline.baselines.volcano.queues import CAPACITY, PROPORTION
-from gangline.baselines.volcano.resources import EVERYTHING, greater_relevant, less_equal, share_of
+from gangline.baselines.volcano.resources import EVERYTHING, assign, greater_relevant, less_equal, share_of, vector
 from gangline.baselines.volcano.state import MAX_DEPTH, Kind, Point
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_RESOURCES, NONE, PodState
@@ -117,7 +117,8 @@ def combine_votes(k: Any) -> None:
     """Tier by tier: intersect what the voting plugins allow. An empty answer sends the question to the next tier, and
     an intersection that comes out empty is overwritten by the next plugin of the same tier (T1).
     """
-    k.is_victim[: k.num_candidates] = 0
+    for c in range(k.num_candidates):
+        k.is_victim[c] = 0
     i = 0
     while i < k.num_plugins:
         tier = k.plugins[i].tier
@@ -141,7 +142,8 @@ def combine_votes(k: Any) -> None:
             i += 1
         if is_set:
             return
-        k.is_victim[: k.num_candidates] = 0
+        for c in range(k.num_candidates):
+            k.is_victim[c] = 0
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -224,10 +226,10 @@ def _allow_drf(w: Any, k: Any, i: int, slot: int, ps: int) -> None:
     share = 0.0
     for r in range(MAX_RESOURCES):
         share = max(share, share_of(k.jobs[slot].allocated[r] + w.pod_sets[ps].request[r], k.total[r]))
-    left = k.total.copy()
+    left = vector()
     for c in range(k.num_candidates):
         victim = w.pods[k.candidates[c]].job
-        left[:] = k.jobs[victim].allocated[:]
+        assign(left, k.jobs[victim].allocated)
         for other in range(c + 1):
             if w.pods[k.candidates[other]].job == victim:
                 request = w.pod_sets[w.pods[k.candidates[other]].pod_set].request
@@ -283,7 +285,7 @@ def _start_queues(w: Any, k: Any) -> None:
     for c in range(k.num_candidates):
         q = k.jobs[w.pods[k.candidates[c]].job].queue
         while q != NONE:
-            k.queue_left[q, :] = k.queues[q].allocated[:]
+            assign(k.queue_left[q], k.queues[q].allocated)
             q = k.queues[q].parent if k.hierarchy else NONE
 
 
@@ -326,7 +328,7 @@ def _may_reclaim(w: Any, k: Any, slot: int, ps: int, victim_set: int, q: int) ->
         has_common = has_common or (r != k.pods and wanted[r] > 0 and given[r] > 0)
     if not has_common:
         return False
-    left = k.total.copy()
+    left = vector()
     for r in range(MAX_RESOURCES):
         left[r] = k.queue_left[q, r] - given[r]
     if not less_equal(k, k.queues[q].guarantee, EVERYTHING, left, EVERYTHING, False):

@@ -36,13 +36,7 @@ def config_of(case: Case, cycle: Mapping[str, Any] | None = None) -> VolcanoConf
 
 
 def _plugin(plugin: Mapping[str, Any]) -> Plugin:
-    return Plugin(
-        name=plugin["name"], enabled=tuple(plugin.get("enabled", ())), arguments=_named(plugin.get("arguments", {}))
-    )
-
-
-def _named(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(arguments)
+    return Plugin(name=plugin["name"], enabled=tuple(plugin.get("enabled", ())), arguments=plugin.get("arguments", {}))
 
 
 def _queue(queue: Mapping[str, Any], units: Units) -> Queue:
@@ -89,6 +83,7 @@ def _pod_group(
             for policy in policies
         ],
         preemptable=group.get("preemptable"),
+        sla_waiting_ms=None if group.get("sla_waiting_s") is None else group["sla_waiting_s"] * 1000,
         pods=[_pods(pod_set, policies, ranks, case) for pod_set in pod_sets_of(pods)],
         is_known=any(queue["name"] == group["queue"] for queue in case["queues"]),
     )
