@@ -37,7 +37,7 @@ def enqueue_action(w: Any, k: Any) -> None:
     for slot in range(w.jobs_used):
         if k.jobs[slot].is_in and k.jobs[slot].phase == Phase.PENDING:
             push_job(w, k, slot)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         if k.queues[q].num_jobs > 0:
             push_queue(w, k, q)
     while k.num_queue_heap > 0:
@@ -61,7 +61,7 @@ def allocate_action(w: Any, k: Any, out: Any) -> None:
         if job.phase != Phase.PENDING and job.pending > 0 and not (job.is_hard and k.topology == NONE):
             if job_valid(w, k, slot):
                 push_job(w, k, slot)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         if k.queues[q].size > 0:
             push_queue(w, k, q)
     while k.num_queue_heap > 0 and not k.is_full:
@@ -343,7 +343,7 @@ def backfill_action(w: Any, k: Any, out: Any) -> None:
         job = k.jobs[slot]
         if job.is_in and job.phase != Phase.PENDING and job.pending_best_effort > 0 and job_valid(w, k, slot):
             push_job(w, k, slot)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         if k.queues[q].size > 0:
             push_queue(w, k, q)
     while k.num_queue_heap > 0 and not k.is_full:

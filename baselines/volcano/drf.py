@@ -104,7 +104,7 @@ def _job_saturated(w: Any, k: Any, slot: int) -> bool:
 def _is_demanding(w: Any, k: Any, r: int) -> bool:
     """Whether the cluster's total of a resource is not used up."""
     used = 0.0
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         if k.queues[q].num_jobs > 0:
             used += k.queues[q].allocated[r]
     return used < k.total[r]

@@ -83,7 +83,7 @@ def below_common(k: Any, a: int, b: int) -> int:
 def queue_less(w: Any, k: Any, a: int, b: int) -> bool:
     """Queue order; ties by name (queues of a world are as old as one another)."""
     found = compare_queues(w, k, a, b)
-    return found < 0 if found != 0 else w.queues[a].name_rank < w.queues[b].name_rank
+    return found < 0 if found != 0 else k.queues[a].name_rank < k.queues[b].name_rank
 
 
 @helper
@@ -241,7 +241,7 @@ def clear_heaps(w: Any, k: Any) -> None:
     """Empty heaps, with room for the jobs of each queue."""
     k.num_queue_heap = 0
     first = 0
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         k.queues[q].first = first
         k.queues[q].size = 0
         first += k.queues[q].num_jobs

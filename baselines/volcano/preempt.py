@@ -49,7 +49,7 @@ def _queues_of_starving(w: Any, k: Any, is_preempt: bool) -> Any:
         if job_valid(w, k, slot) and job_starving(w, k, slot):
             find_quota(w, k, slot)
             push_job(w, k, slot)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         if k.queues[q].size > 0:
             push_queue(w, k, q)
     order = k.queue_order

@@ -36,10 +36,10 @@ def open_queues(w: Any, k: Any) -> None:
     if k.hierarchy:
         _add_to_ancestors(w, k)
     total_guarantee = vector()
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         for r in range(MAX_RESOURCES):
             total_guarantee[r] += k.queues[q].guarantee[r]
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         queue = k.queues[q]
         for r in range(MAX_RESOURCES):
             real = max(0.0, k.total[r] - total_guarantee[r]) + queue.guarantee[r]
@@ -56,7 +56,7 @@ def open_queues(w: Any, k: Any) -> None:
             _fill_water(w, k)
         elif k.plugins[i].kind == Kind.CAPACITY and k.hierarchy:
             _open_hierarchy(w, k)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         update_queue_shares(k, q)
 
 
@@ -103,20 +103,20 @@ def _fill_water(w: Any, k: Any) -> None:
     remaining = copy_of(k.total)
     before = vector()
     rest = vector()
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         zero(k.queues[q].deserved[PROPORTION])
         k.queues[q].deserved_has[PROPORTION] = EVERYTHING
         k.queues[q].is_met = k.queues[q].num_jobs == 0
     while True:
         weights = 0.0
-        for q in range(w.num_queues):
+        for q in range(k.num_queues):
             if not k.queues[q].is_met:
                 weights += k.queues[q].weight
         if weights == 0:
             return
         assign(before, remaining)
         assign(rest, remaining)
-        for q in range(w.num_queues):
+        for q in range(k.num_queues):
             queue = k.queues[q]
             if queue.is_met:
                 continue
@@ -147,7 +147,7 @@ def _fill_water(w: Any, k: Any) -> None:
 @helper
 def _add_to_ancestors(w: Any, k: Any) -> None:
     """What leaves hold, ask for and have admitted counts in their ancestors too."""
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         queue = k.queues[q]
         if queue.num_jobs > 0 and not queue.is_leaf:
             k.is_broken = True
@@ -166,19 +166,19 @@ def _add_to_ancestors(w: Any, k: Any) -> None:
 @helper
 def _open_hierarchy(w: Any, k: Any) -> None:
     """Real capabilities from the root down; the root deserves what its children deserve."""
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         queue = k.queues[q]
         for r in range(MAX_RESOURCES):
             queue.deserved[CAPACITY, r] = max(queue.deserved_spec[r], queue.guarantee[r])
-    for depth in range(w.num_queues):
-        for q in range(w.num_queues):
+    for depth in range(k.num_queues):
+        for q in range(k.num_queues):
             if _depth(k, q) == depth:
                 _open_below(w, k, q)
     if k.root != NONE:
         root = k.queues[k.root]
         zero(root.deserved[CAPACITY])
         root.deserved_has[CAPACITY] = 0
-        for q in range(w.num_queues):
+        for q in range(k.num_queues):
             if k.queues[q].parent == k.root:
                 root.deserved_has[CAPACITY] |= k.queues[q].deserved_has[CAPACITY]
                 for r in range(MAX_RESOURCES):
@@ -205,7 +205,7 @@ def _open_below(w: Any, k: Any, q: int) -> None:
             queue.real[CAPACITY, r] = _capability(k, queue, r) if k.root == q else k.total[r]
             continue
         guarantees = 0.0
-        for other in range(w.num_queues):
+        for other in range(k.num_queues):
             if k.queues[other].parent == parent:
                 guarantees += k.queues[other].guarantee[r]
         real = max(0.0, k.queues[parent].real[CAPACITY, r] - guarantees) + queue.guarantee[r]

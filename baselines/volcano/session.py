@@ -28,7 +28,7 @@ def open_session(w: Any, k: Any) -> None:
     k.has_changed = False
     k.is_broken = False
     _open_nodes(w, k)
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         queue = k.queues[q]
         queue.num_jobs = 0
         zero(queue.allocated)
@@ -116,7 +116,7 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         ps = pod_set.next
     update_job_share(k, slot)
     _number_pods(w, k, slot)
-    note.is_in = note.is_known and note.queue != NONE and k.queues[note.queue].exists
+    note.is_in = note.is_known
     if not note.is_in:
         return
     if note.phase == Phase.PENDING and note.running > 0 and not k.one_session:
@@ -174,6 +174,8 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note = k.jobs[slot]
     note.row = job.row + 1
     note.queue = job.queue if job.queue != NONE else w.tenants[job.tenant].queue
+    if note.queue == NONE:
+        note.queue = job.tenant if k.tenants_are_queues else w.num_queues  # the queue `default`
     note.num_policies = 0
     note.num_sub_jobs = 0
     note.allocated_hypernode = NONE

@@ -212,7 +212,7 @@ def _fill_queues(k: np.void, world: World, config: VolcanoConfig) -> None:
         if parent == NONE and q != k["root"]:
             parent = int(k["root"])
         record["parent"] = parent
-        record["exists"] = True
+        record["name_rank"] = world.record["queues"][q]["name_rank"]
         record["is_open"] = queue.state in ("Open", "")
         record["is_reclaimable"] = queue.reclaimable
         record["is_leaf"] = q not in parents and q != k["root"]
@@ -222,8 +222,25 @@ def _fill_queues(k: np.void, world: World, config: VolcanoConfig) -> None:
         record["capability_has"] = _fill_amounts(record["capability"], world, queue.capability)
         record["deserved_spec_has"] = _fill_amounts(record["deserved_spec"], world, queue.deserved)
         _fill_amounts(record["guarantee"], world, queue.guarantee)
+    _fill_unnamed(k, world)
     if k["hdrf"]:
         _fill_tree(k, world, by_name)
+
+
+def _fill_unnamed(k: np.void, world: World) -> None:
+    """Queues that a world does not have: of its tenants if it has none at all, else one `default` for who has none."""
+    num_queues = len(world.names.queues)
+    k["tenants_are_queues"] = num_queues == 0
+    weights = [float(tenant["weight"]) for tenant in world.record["tenants"][: len(world.names.tenants)]]
+    extra = weights if num_queues == 0 else [1.0]
+    k["num_queues"] = min(num_queues + len(extra), len(k["queues"]))
+    for i in range(num_queues, int(k["num_queues"])):
+        record = k["queues"][i]
+        record["name_rank"] = world.record["tenants"][i]["name_rank"] if num_queues == 0 else num_queues
+        record["is_open"] = record["is_reclaimable"] = record["is_leaf"] = True
+        record["parent"] = k["root"]
+        record["path"] = NONE
+        record["weight"] = max(1.0, extra[i - num_queues])
 
 
 def _fill_amounts(into: np.ndarray, world: World, amounts: Mapping[str, int] | None) -> int:
@@ -332,8 +349,9 @@ def _fill_pod_group(k: np.void, record: np.void, world: World, group: PodGroup, 
     record["has_wish"] = group.has_topology
     record["limit"] = NONE if group.highest_tier is None else group.highest_tier
     record["allocated_hypernode"] = NONE
-    if group.allocated_hypernode is not None and group.allocated_hypernode in world.names.domains:
-        record["allocated_hypernode"] = world.names.domains.index(group.allocated_hypernode)
+    domains = [name.partition("/")[2] for name in world.names.domains]
+    if group.allocated_hypernode in domains:
+        record["allocated_hypernode"] = domains.index(group.allocated_hypernode)
     record["num_policies"] = len(group.sub_groups)
     for i, policy in enumerate(group.sub_groups):
         record["min_sub_groups"][i] = policy.min_sub_groups

@@ -112,7 +112,7 @@ PLUGIN = np.dtype([("kind", np.int8), ("tier", np.int32), ("enabled", np.int64)]
 
 QUEUE = np.dtype(
     [
-        ("exists", np.bool_),  # jobs may be in it
+        ("name_rank", np.int32),
         ("is_open", np.bool_),
         ("is_reclaimable", np.bool_),
         ("is_leaf", np.bool_),
@@ -375,6 +375,8 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_queue_heap", np.int32),
             ("num_candidates", np.int32),
             ("num_victims", np.int32),
+            ("num_queues", np.int32),
+            ("tenants_are_queues", np.bool_),  # in a world without queues
             ("queue_heap", np.int32, (size.max_queues,)),
             ("queues", QUEUE, (size.max_queues,)),
             ("tree", HDRF, (MAX_HDRF,)),

@@ -353,13 +353,14 @@ def _normal_score(w: Any, k: Any, ps: int, n: int) -> float:
         request[r] = w.pod_sets[ps].request[r]
     total = 0.0
     weights = 0.0
-    for tier in range(k.min_tier, k.max_tier):
+    for tier in range(k.min_tier, k.max_tier + 1):
         weight = 1.0
         for _ in range(tier - 1):
             weight *= k.fading
         own = NONE
         d = leaf_of(w, k, n)
-        while d != NONE and d != w.num_domains:
+        d = w.num_domains if d == NONE else d
+        while d != NONE:
             if tier_of(w, k, d) == tier:
                 own = d
             d = above(w, d)

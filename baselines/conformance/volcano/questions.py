@@ -53,7 +53,7 @@ class Asked:
     """A case's world and Volcano's record, for a kernel to open a session in."""
 
     def __init__(self, case: Case) -> None:
-        self.world = World.from_state(volcano_world(case).world)
+        self.world = World.from_state(volcano_world(case, stated=True).world)
         self.session = Session.of(self.world, config_of(case))
         self.names = PodNames(case.get("pods", []))
         self.by_slot = self.names.by_slot(self.world)
@@ -331,7 +331,7 @@ def _ask_backfill_order(worlds: Any, records: Any, into: Any) -> int:
         if k.jobs[slot].is_in and k.jobs[slot].pending_best_effort > 0:
             push_job(w, k, slot)
     count = 0
-    for q in range(w.num_queues):
+    for q in range(k.num_queues):
         while k.queues[q].size > 0:
             slot = pop_job(w, k, q)
             ps = next_task(w, k, slot, NONE, True)
@@ -486,7 +486,7 @@ def hypernode_score(case: Case) -> Outcome:
     """Scores of hypernodes for a sub-group."""
     asked = Asked(case)
     names = case["candidate_hypernodes"]
-    known = asked.world.names.domains
+    known = [name.partition("/")[2] for name in asked.world.names.domains]
     domains = np.array([len(known) if name == ROOT else known.index(name) for name in names], np.int64)
     first = in_task_order(case["pods"])[0]
     slot, ps = asked.pod_set(first["name"])

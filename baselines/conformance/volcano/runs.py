@@ -89,7 +89,7 @@ def _bound(world: World, names: Mapping[int, str]) -> dict[str, str]:
 
 def run_session(case: Case) -> Outcome:
     """One session, and everything that the case expects of it."""
-    loaded = volcano_world(case)
+    loaded = volcano_world(case, stated=True)
     world = World.from_state(loaded.world)
     session = Session.of(world, config_of(case))
     names = PodNames(case.get("pods", []))
@@ -145,7 +145,7 @@ def _check_pipelined(case: Case, session: Session, facts: Facts) -> None:
 
 def run_cycles(case: Case) -> Outcome:
     """Several sessions; PodGroups are added before each."""
-    loaded = volcano_world(case)
+    loaded = volcano_world(case, stated=True)
     world = World.from_state(loaded.world)
     pods = [pod for cycle in case["cycles"] for pod in cycle.get("add_pods", [])]
     names = PodNames(pods)

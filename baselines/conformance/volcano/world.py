@@ -103,8 +103,12 @@ def _pod_index(pod: Mapping[str, Any]) -> int | None:
     return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdigit() else None
 
 
-def volcano_world(case: Case) -> Loaded:
-    """A Volcano case: podgroups as jobs, equal pods of one as a pod set, queues, hypernodes."""
+def volcano_world(case: Case, stated: bool = False) -> Loaded:
+    """A Volcano case: podgroups as jobs, equal pods of one as a pod set, queues, hypernodes.
+
+    Args:
+        stated: parents of hypernodes are those that the case states; else every hypernode has all its nodes.
+    """
     nodes = case.get("nodes", [])
     units = Units(device_backed(node["allocatable"] for node in nodes))
     podgroups = [(podgroup, 0) for podgroup in case.get("podgroups", [])]
@@ -126,7 +130,7 @@ def volcano_world(case: Case) -> Loaded:
         }
     names = [r for node in nodes for r in node["allocatable"]] + [r for pod in pods for r in pod["requests"]]
     names += [r for queue in case["queues"] for key in QUEUE_AMOUNTS for r in queue.get(key, {})]
-    forest = _forest(case.get("hypernodes", []))
+    forest = _forest(case.get("hypernodes", []), stated)
     world = WorldSpec(
         resources=tuple(dict.fromkeys([*names, "pods"])),
         gpu_resource=units.gpu_resource,
@@ -226,12 +230,17 @@ def wish_of(podgroup: Mapping[str, Any], case: Case) -> TopologyWish | None:
     return TopologyWish(tier=tier, topology=HYPERNODES, mode="required" if wish["mode"] == "hard" else "preferred")
 
 
-def _forest(hypernodes: list[dict[str, Any]]) -> dict[str, str | None]:
-    """Parent of each hypernode: the stated one, else the smallest of a higher tier that has all its nodes."""
+def _forest(hypernodes: list[dict[str, Any]], stated: bool = False) -> dict[str, str | None]:
+    """Parent of each hypernode: the stated one, else the smallest of a higher tier that has all its nodes; with
+    `stated`, only that if no hypernode states any.
+    """
+    is_stated = stated and any("parent" in h or "children" in h for h in hypernodes)
     parent: dict[str, str | None] = {}
     for low in hypernodes:
         above = [h for h in hypernodes if h["tier"] > low["tier"] and set(low["nodes"]) <= set(h["nodes"])]
         above.sort(key=lambda h: (h["tier"], len(h["nodes"])))
+        if is_stated:
+            above = []
         parent[low["name"]] = low.get("parent") or (above[0]["name"] if above else None)
     return parent
 
