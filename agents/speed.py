@@ -30,6 +30,7 @@ from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import NEVER, ONE_GPU
 from gangline.envs.core.world import World
+from gangline.envs.errors import GanglineError
 from gangline.envs.workloads.synthetic import Synthetic
 from gangline.envs.worlds import build_world
 
@@ -105,6 +106,8 @@ def measure(
         least_s: how long each rate is measured.
         tell: called with the name of what is measured next.
     """
+    if trace is not None and not Path(trace).is_file():
+        raise GanglineError(f"trace {trace}: no such file, expected Philly as CSV")
     rows: list[Row] = []
     for part in _parts(trace, peers, compiles, least_s):
         tell(part.what)

@@ -392,10 +392,10 @@ def _is_spared_before(w: Any, a: int, b: int) -> bool:
 
 @helper
 def _fits(w: Any, pod_set: Any, free: Any) -> bool:
+    fits = True
     for r in range(w.params.num_resources):
-        if (pod_set.asked >> r) & 1 and pod_set.request[r] > free[r]:
-            return False
-    return True
+        fits = fits and (not (pod_set.asked >> r) & 1 or pod_set.request[r] <= free[r])
+    return fits
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class WorkloadConfig:
     load: float | tuple[float, float] | None = 0.9  # offered load of an episode, measured; two numbers = drawn between
     thin: str = "jobs"  # jobs | burst
     window: str | tuple[str, str] | None = None  # train | validate | test, or two dates; None = the whole trace
-    claims: str = "coarse"  # none | coarse | informative | exact
+    claims: str = "coarse"  # none | coarse | informative | exact | own
     oversized: str = "reject"  # jobs larger than the cluster: reject | cap | keep
     options: dict[str, Any] = field(default_factory=dict)  # of the loader or the generator
 

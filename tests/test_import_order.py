@@ -22,7 +22,7 @@ FOLDERS = {
 }
 
 CORE = ("errors", "core")
-WORLD = (*CORE, "config", "workloads")
+WORLD = (*CORE, "config", "files", "workloads")
 WINDOW = (  # between a world and whoever acts in it
     "worlds",
     "observation",
@@ -39,8 +39,9 @@ WINDOW = (  # between a world and whoever acts in it
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "errors": (("gangline.envs.errors",), ()),
     "core": (("gangline.envs.core",), ("errors",)),
+    "files": (("gangline.envs.files",), CORE),
     "config": (("gangline.envs.config", "gangline.configs"), CORE),
-    "workloads": (("gangline.envs.workloads",), (*CORE, "config")),
+    "workloads": (("gangline.envs.workloads",), (*CORE, "config", "files")),
     "observation": (("gangline.envs.observation",), CORE),
     "transition": (("gangline.envs.transition",), CORE),
     "reward": (("gangline.envs.reward",), (*CORE, "transition")),
@@ -54,7 +55,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "metrics": (("gangline.envs.metrics",), CORE),
     "rendering": (("gangline.envs.rendering",), CORE),
     "primitives": (("gangline.baselines.primitives",), CORE),
-    "baselines": (("gangline.baselines",), (*CORE, "primitives")),
+    "baselines": (("gangline.baselines",), (*CORE, "primitives", "files")),
+    "conformance": (("gangline.baselines.conformance",), (*CORE, "primitives", "baselines")),
     "faces": (
         ("gangline.envs.cluster_env", "gangline.envs.multi_agent_env", "gangline.envs.vector_env"),
         (*WORLD, *WINDOW),

@@ -58,9 +58,9 @@ def allocate_action(w: Any, k: Any, out: Any) -> None:
             continue
         if job.phase == Phase.PENDING and k.admits_itself:
             job.phase = Phase.INQUEUE
-        if job.phase != Phase.PENDING and job.pending > 0 and not (job.is_hard and k.topology == NONE):
-            if job_valid(w, k, slot):
-                push_job(w, k, slot)
+        lacks_domains = job.is_hard and k.topology == NONE
+        if job.phase != Phase.PENDING and job.pending > 0 and not lacks_domains and job_valid(w, k, slot):
+            push_job(w, k, slot)
     for q in range(k.num_queues):
         if k.queues[q].size > 0:
             push_queue(w, k, q)
@@ -207,6 +207,8 @@ def _allocate_in_domains(w: Any, k: Any, slot: int) -> int:
         if best != NONE:
             _try_domain(w, k, slot, best)
             job.allocated_hypernode = common(w, before, _span(w, k, slot, best))
+            for j in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
+                k.sub_jobs[j].committed_hypernode = k.sub_jobs[j].allocated_hypernode
             return READY if job_ready(w, k, slot) else PIPELINED
     return FAILED
 
@@ -223,11 +225,11 @@ def _span(w: Any, k: Any, slot: int, domain: int) -> int:
 
 @helper
 def _forget_domains(w: Any, k: Any, slot: int, before: int) -> None:
-    """Undo what a dry run has noted: the hypernodes of sub-groups go back to those of their bound pods."""
+    """Undo what a dry run has noted of hypernodes."""
     job = k.jobs[slot]
     job.allocated_hypernode = before
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
-        k.sub_jobs[i].allocated_hypernode = k.sub_jobs[i].bound_hypernode
+        k.sub_jobs[i].allocated_hypernode = k.sub_jobs[i].committed_hypernode
 
 
 @helper
@@ -315,9 +317,9 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
         hypernode_scores(w, k, slot, sub_job, 1, first, i - first, scores)
         best = NONE
         for j in range(first, i):
-            if allocate_tasks(w, k, slot, sub_job, k.domains[1, j]) != FAILED:
-                if best == NONE or scores[j - first] > scores[best - first]:
-                    best = j
+            found = allocate_tasks(w, k, slot, sub_job, k.domains[1, j])
+            if found != FAILED and (best == NONE or scores[j - first] > scores[best - first]):
+                best = j
             discard(w, k, start)
         if best != NONE:
             score = scores[best - first]

@@ -1,7 +1,7 @@
 """What a Volcano installation is configured with: actions, tiers of plugins, queues, PodGroups.
 
-Field names follow `volcano-scheduler.conf` and Volcano's API; amounts are in the world's units. Source: volcano-sh/volcano
-pkg/scheduler/conf, pkg/scheduler/plugins/defaults.go.
+Field names follow `volcano-scheduler.conf` and Volcano's API; amounts are in the world's units.
+Source: volcano-sh/volcano pkg/scheduler/conf, pkg/scheduler/plugins/defaults.go.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ class SubGroup:
     size: int = 0
     min_sub_groups: int = 0
     highest_tier: int | None = None  # of a hard or soft network topology
+    allocated_hypernode: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -179,9 +179,9 @@ def sub_job_ready(w: Any, k: Any, slot: int, sub_job: int) -> bool:
     if sub_job == NONE:
         return job_ready(w, k, slot)
     for i in range(k.num_plugins):
-        if k.plugins[i].kind == Kind.GANG and is_on(k, i, Point.SUB_JOB_READY):
-            if not sub_job_complete(w, k, slot, sub_job, False):
-                return False
+        is_asked = k.plugins[i].kind == Kind.GANG and is_on(k, i, Point.SUB_JOB_READY)
+        if is_asked and not sub_job_complete(w, k, slot, sub_job, False):
+            return False
     return True
 
 
@@ -191,7 +191,7 @@ def sub_job_pipelined(w: Any, k: Any, slot: int, sub_job: int) -> bool:
     if sub_job == NONE:
         return job_pipelined(w, k, slot)
     for i in range(k.num_plugins):
-        if k.plugins[i].kind == Kind.GANG and is_on(k, i, Point.SUB_JOB_PIPELINED):
-            if not sub_job_complete(w, k, slot, sub_job, True):
-                return False
+        is_asked = k.plugins[i].kind == Kind.GANG and is_on(k, i, Point.SUB_JOB_PIPELINED)
+        if is_asked and not sub_job_complete(w, k, slot, sub_job, True):
+            return False
     return True

@@ -258,4 +258,4 @@ def _balance(w: Any, k: Any, ps: int, n: int, pods: int) -> int:
         deviation = (most - least) / 2
     elif count > 2:
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
-    return int(math.floor(100 * (1 - deviation)))
+    return math.floor(100 * (1 - deviation))

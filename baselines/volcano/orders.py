@@ -123,10 +123,10 @@ def job_less(w: Any, k: Any, a: int, b: int) -> bool:
 @helper
 def has_task_priority(k: Any) -> bool:
     """Whether the priority plugin orders tasks."""
+    found = False
     for i in range(k.num_plugins):
-        if k.plugins[i].kind == Kind.PRIORITY and is_on(k, i, Point.TASK_ORDER):
-            return True
-    return False
+        found = found or (k.plugins[i].kind == Kind.PRIORITY and is_on(k, i, Point.TASK_ORDER))
+    return found
 
 
 @helper
@@ -146,11 +146,13 @@ def next_task(w: Any, k: Any, slot: int, sub_job: int, best_effort: bool) -> int
     ps = w.jobs[slot].first_pod_set
     while ps != NONE:
         s = k.sets[ps]
-        if s.pending > s.skipped and s.is_best_effort == best_effort and (sub_job == NONE or s.sub_job == sub_job):
-            if best == NONE or task_less(
-                k, ps, s.next + s.skipped, best, k.sets[best].next + k.sets[best].skipped, by_priority
-            ):
-                best = ps
+        is_meant = s.is_best_effort == best_effort and (sub_job == NONE or s.sub_job == sub_job)
+        if is_meant and s.pending > s.skipped:
+            b = k.sets[max(0, best)]
+            if best != NONE and not task_less(k, ps, s.next + s.skipped, best, b.next + b.skipped, by_priority):
+                ps = w.pod_sets[ps].next
+                continue
+            best = ps
         ps = w.pod_sets[ps].next
     return best
 

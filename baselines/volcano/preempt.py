@@ -126,10 +126,10 @@ def _preempt_for_task(w: Any, k: Any, slot: int, ps: int, within: bool) -> bool:
             k.feasible[j] = k.feasible[j - 1]
             j -= 1
         k.feasible[j] = n
-    for i in range(count):
-        if _preempt_on_node(w, k, slot, ps, k.feasible[i], within):
-            return True
-    return False
+    i = 0
+    while i < count and not _preempt_on_node(w, k, slot, ps, k.feasible[i], within):
+        i += 1
+    return i < count
 
 
 @helper
@@ -140,9 +140,10 @@ def _find_victims(w: Any, k: Any, slot: int, ps: int, n: int, within: bool) -> N
     while at != NONE:
         pod = w.pods[at]
         s = k.sets[pod.pod_set]
-        if is_running(w, k, at) and s.is_preemptable and k.jobs[pod.job].queue == k.jobs[slot].queue:
-            if (pod.job == slot) == within and (not k.sets[ps].is_best_effort or s.is_best_effort):
-                add_candidate(k, at)
+        is_other = k.jobs[pod.job].queue != k.jobs[slot].queue or (pod.job == slot) != within
+        is_better = k.sets[ps].is_best_effort and not s.is_best_effort
+        if is_running(w, k, at) and s.is_preemptable and not is_other and not is_better:
+            add_candidate(k, at)
         at = pod.next_on_node
     sort_candidates(w, k, k.jobs[slot].queue)
     choose_victims(w, k, Point.PREEMPTABLE, slot, ps)
@@ -305,9 +306,9 @@ def _reclaim_for_task(w: Any, k: Any, slot: int, ps: int) -> bool:
         while at != NONE:
             pod = w.pods[at]
             q = k.jobs[pod.job].queue
-            if is_running(w, k, at) and k.sets[pod.pod_set].is_preemptable:
-                if q != k.jobs[slot].queue and k.queues[q].is_reclaimable:
-                    add_candidate(k, at)
+            is_lent = q != k.jobs[slot].queue and k.queues[q].is_reclaimable
+            if is_lent and is_running(w, k, at) and k.sets[pod.pod_set].is_preemptable:
+                add_candidate(k, at)
             at = pod.next_on_node
         if k.num_candidates == 0:
             continue

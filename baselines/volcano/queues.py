@@ -1,6 +1,6 @@
 """What a queue may hold: the proportion and the capacity plugin, overcommit, and the questions asked of all of them.
 
-Source: volcano-sh/volcano pkg/scheduler/plugins/proportion/proportion.go, capacity/capacity.go, overcommit/overcommit.go.
+Source: volcano-sh/volcano pkg/scheduler/plugins/{proportion,capacity,overcommit}.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
 
 @helper
 def preemptive(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
-    """Whether a queue may take from others for a task: proportion as allocatable, capacity if one dimension suffices."""
+    """Whether a queue may take from others: proportion as allocatable, capacity if one dimension suffices."""
     for i in range(k.num_plugins):
         if is_on(k, i, Point.PREEMPTIVE):
             if k.plugins[i].kind == Kind.PROPORTION and not _within(w, k, q, ps, pods, PROPORTION):
@@ -300,9 +300,9 @@ def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
         after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
             after[r] += pods * request[r]
-        if level == 0:
-            if less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked) != 0:
-                return False
+        beyond = less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked)
+        if level == 0 and beyond != 0:
+            return False
         deserved = queue.deserved[CAPACITY]
         if less_equal_partly(k, after, EVERYTHING, deserved, queue.deserved_has[CAPACITY], request, asked, True) != 0:
             return True

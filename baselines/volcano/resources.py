@@ -133,10 +133,10 @@ def greater_relevant(k: Any, a: Any, a_has: int, b: Any, b_has: int, request: An
 @helper
 def is_empty(k: Any, a: Any) -> bool:
     """Whether nothing of any dimension but `pods` is there."""
+    empty = True
     for r in range(MAX_RESOURCES):
-        if r != k.pods and a[r] >= k.tolerance[r]:
-            return False
-    return True
+        empty = empty and (r == k.pods or a[r] < k.tolerance[r])
+    return empty
 
 
 @helper

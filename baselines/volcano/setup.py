@@ -138,9 +138,9 @@ def _fill_plugins(k: np.void, world: World, config: VolcanoConfig) -> None:
         _fill_arguments(k, world, plugin)
     for tier in config.tiers:
         names = {plugin.name: plugin for plugin in tier}
-        if "proportion" in names and "drf" in names and "hierarchy" in names["drf"].enabled:
-            if not any(queue.hierarchy for queue in config.queues):
-                raise GanglineError("a tier has proportion beside drf with hierarchy, expected one of them")
+        both = "proportion" in names and "drf" in names and "hierarchy" in names["drf"].enabled
+        if both and not any(queue.hierarchy for queue in config.queues):
+            raise GanglineError("a tier has proportion beside drf with hierarchy, expected one of them")
 
 
 def _fill_arguments(k: np.void, world: World, plugin: Plugin) -> None:
@@ -355,7 +355,7 @@ def _fill_pod_group(k: np.void, record: np.void, world: World, group: PodGroup, 
     record["num_policies"] = len(group.sub_groups)
     for i, policy in enumerate(group.sub_groups):
         record["min_sub_groups"][i] = policy.min_sub_groups
-    sub_jobs = _fill_sub_jobs(k, record, group, used)
+    sub_jobs = _fill_sub_jobs(k, record, group, used, domains)
     roles = {task: i for i, task in enumerate(dict.fromkeys(pods.task for pods in group.pods))}
     record["first_set"] = used["sets"]
     record["num_sets"] = len(group.pods)
@@ -380,7 +380,9 @@ def _fill_pod_group(k: np.void, record: np.void, world: World, group: PodGroup, 
         used["sets"] += 1
 
 
-def _fill_sub_jobs(k: np.void, record: np.void, group: PodGroup, used: dict[str, int]) -> list[tuple[int, str] | None]:
+def _fill_sub_jobs(
+    k: np.void, record: np.void, group: PodGroup, used: dict[str, int], domains: Sequence[str]
+) -> list[tuple[int, str] | None]:
     """One sub-job for each policy and label value, by policy and then by name; pods that match none form one more."""
     found: Sequence[tuple[int, str] | None] = ()
     if group.sub_groups:
@@ -395,7 +397,8 @@ def _fill_sub_jobs(k: np.void, record: np.void, group: PodGroup, used: dict[str,
         s["size"] = 0 if policy is None else policy.size
         s["limit"] = NONE if policy is None or policy.highest_tier is None else policy.highest_tier
         s["allocated_hypernode"] = NONE
-        s["bound_hypernode"] = NONE
+        if policy is not None and policy.allocated_hypernode in domains:
+            s["allocated_hypernode"] = domains.index(policy.allocated_hypernode)
     used["sub_jobs"] += len(found)
     return list(found)
 

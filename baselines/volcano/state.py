@@ -214,7 +214,8 @@ SUB_JOB = np.dtype(
         ("size", np.int32),
         ("limit", np.int32),  # highest tier of a hard topology; NONE
         ("allocated_hypernode", np.int32),
-        ("bound_hypernode", np.int32),  # of its bound pods
+        ("bound_hypernode", np.int32),  # lowest that contains its bound pods
+        ("committed_hypernode", np.int32),  # allocated_hypernode before a dry run
         ("match_index", np.int32),
         ("is_required", np.bool_),
         ("is_tried", np.bool_),  # in this attempt

@@ -150,10 +150,10 @@ def _write(w: Any, k: Any, start: int, out: Any) -> bool:
         op = k.ops[i]
         if op.status == Status.PIPELINED:
             continue
-        if op.status == Status.ALLOCATED and w.params.quota == Quota.ENFORCED and not w.jobs[op.slot].is_admitted:
-            if not _is_admitted_here(out, first, op.slot) and not _write_admission(w, k, op.slot, out):
-                out.num_commands = first
-                return False
+        needs_quota = w.params.quota == Quota.ENFORCED and not w.jobs[op.slot].is_admitted
+        if op.status == Status.ALLOCATED and needs_quota and not _admit_here(w, k, op.slot, first, out):
+            out.num_commands = first
+            return False
         code = Op.EVICT if op.status == Status.RELEASING else Op.PLACE
         at = _same_command(out, first, code, op.slot, w.pod_sets[op.pod_set].index, op.node)
         if at == NONE:
@@ -179,7 +179,7 @@ def _write(w: Any, k: Any, start: int, out: Any) -> bool:
 
 @helper
 def _same_command(out: Any, first: int, code: int, slot: int, index: int, node: int) -> int:
-    """A command of this transaction that does the same to another pod; a gang's pods of a node come one after another."""
+    """A command of this transaction that does the same to another pod; a gang's come one after another."""
     for i in range(out.num_commands - 1, first - 1, -1):
         command = out.commands[i]
         if command.op == code and command.job == slot and command.pod_set == index and command.node == node:
@@ -188,11 +188,12 @@ def _same_command(out: Any, first: int, code: int, slot: int, index: int, node: 
 
 
 @helper
-def _is_admitted_here(out: Any, first: int, slot: int) -> bool:
+def _admit_here(w: Any, k: Any, slot: int, first: int, out: Any) -> bool:
+    """The job's admission is part of the transaction, once."""
+    is_written = False
     for i in range(first, out.num_commands):
-        if out.commands[i].op == Op.ADMIT and out.commands[i].job == slot:
-            return True
-    return False
+        is_written = is_written or (out.commands[i].op == Op.ADMIT and out.commands[i].job == slot)
+    return is_written or _write_admission(w, k, slot, out)
 
 
 @helper

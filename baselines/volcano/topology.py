@@ -119,7 +119,7 @@ def _find_allocated(w: Any, k: Any, slot: int) -> None:
     """The allocated hypernode: dropped without allocated tasks, found anew where it is not known."""
     job = k.jobs[slot]
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
-        k.sub_jobs[i].allocated_hypernode = NONE
+        k.sub_jobs[i].bound_hypernode = NONE
     found = NONE
     at = w.jobs[slot].first_pod
     while at != NONE:
@@ -130,10 +130,13 @@ def _find_allocated(w: Any, k: Any, slot: int) -> None:
             found = common(w, found, leaf)
             i = k.sets[pod.pod_set].sub_job
             if i != NONE:
-                k.sub_jobs[i].allocated_hypernode = common(w, k.sub_jobs[i].allocated_hypernode, leaf)
+                k.sub_jobs[i].bound_hypernode = common(w, k.sub_jobs[i].bound_hypernode, leaf)
         at = pod.next
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
-        k.sub_jobs[i].bound_hypernode = k.sub_jobs[i].allocated_hypernode
+        s = k.sub_jobs[i]
+        if s.bound_hypernode == NONE or s.allocated_hypernode == NONE:
+            s.allocated_hypernode = s.bound_hypernode
+        s.committed_hypernode = s.allocated_hypernode
     if found == NONE or job.allocated_hypernode == NONE:
         job.allocated_hypernode = found
 
@@ -268,9 +271,9 @@ def tasks_within(w: Any, k: Any, slot: int, sub_job: int, d: int) -> int:
         at = pod.next
     for i in range(k.num_ops):
         op = k.ops[i]
-        if op.pod == NONE and op.slot == slot and (sub_job == NONE or k.sets[op.pod_set].sub_job == sub_job):
-            if in_domain(w, k, op.node, d):
-                count += 1
+        is_meant = op.slot == slot and (sub_job == NONE or k.sets[op.pod_set].sub_job == sub_job)
+        if is_meant and op.pod == NONE and in_domain(w, k, op.node, d):
+            count += 1
     return count
 
 

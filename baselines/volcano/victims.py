@@ -1,4 +1,4 @@
-"""Whom a task may push out: candidates, what each plugin allows, how the tiers combine that, and in which order they go.
+"""Whom a task may push out: candidates, what plugins allow, how tiers combine that, in which order they go.
 
 Source: volcano-sh/volcano pkg/scheduler/framework/session_plugins.go, and the plugins' preemptable and reclaimable
 functions.
@@ -346,7 +346,7 @@ def _may_reclaim(w: Any, k: Any, slot: int, ps: int, victim_set: int, q: int) ->
     for _ in range(k.reclaim_level if k.hierarchy else 0):
         mine = k.queues[mine].parent if mine != NONE else NONE
         at = k.queues[at].parent
-        if at == NONE or at == k.root or at == mine:
+        if at in (NONE, mine) or at == k.root:
             break
         if _shares_dimension(k, given, k.queues[at].deserved[CAPACITY]) and not _is_above_deserved(k, at, given, asked):
             return False
@@ -364,7 +364,7 @@ def _is_above_deserved(k: Any, q: int, given: Any, asked: int) -> bool:
 @helper
 def _shares_dimension(k: Any, request: Any, amounts: Any) -> bool:
     """Whether two vectors have a dimension, other than pods, of which both have something."""
+    found = False
     for r in range(MAX_RESOURCES):
-        if r != k.pods and request[r] > 0 and amounts[r] > 0:
-            return True
-    return False
+        found = found or (r != k.pods and request[r] > 0 and amounts[r] > 0)
+    return found

@@ -30,6 +30,18 @@ def decayed_usage(usage: float, rate: float, elapsed_ms: int, half_life_ms: int)
 
 
 @helper
+def slurm_decay(elapsed_s: int, half_life_s: int) -> float:
+    """What Slurm leaves of usage after `elapsed_s`: (1 - 0.693 / half-life) ^ elapsed; 1 with a half-life of 0.
+
+    Not 2^(-elapsed / half-life): 0.693 is ln 2 to three digits, and the factor of a second is linear in it.
+    Source: Slurm priority_multifactor.c, `decay_factor`.
+    """
+    if half_life_s <= 0:
+        return 1.0
+    return math.pow(1.0 - 0.693 / half_life_s, elapsed_s)
+
+
+@helper
 def accrue_tenant_usage(w: Any, tenant: int) -> None:
     """Bring a tenant's decayed usage up to now; call before its rate changes and before reading."""
     record = w.tenants[tenant]

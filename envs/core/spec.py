@@ -236,6 +236,7 @@ class Command:
     node: str | None = None  # place, reserve; evict: None = any
     pods: int | None = None  # admit, place; evict: None = all
     flavors: Mapping[str, str] = field(default_factory=dict)  # admit: resource -> flavor
+    beyond_quota: bool = False  # admit: whether the limits allow that or not
     whole_node: bool = False  # place
     gpu: int | None = None  # place: the GPU to take a fraction of
     grace_ms: int = 0  # evict

@@ -580,7 +580,8 @@ def _try_admit(w: Any, slot: int, command: Any) -> int:
         if flavor < NONE or flavor >= w.num_flavors:
             return Result.BAD_INDEX
         cell = cell_of(w, flavor, r)
-        if cell != NONE and job.queue != NONE and available(w, job.queue, cell) < command.pods * pod_set.request[r]:
+        has_limit = cell != NONE and job.queue != NONE and not command.beyond_quota
+        if has_limit and available(w, job.queue, cell) < command.pods * pod_set.request[r]:
             return Result.NO_QUOTA
         pod_set.admitted_flavor[r] = flavor
     pod_set.num_admitted = command.pods
@@ -1568,6 +1569,7 @@ def _new_command(out: Any, op: int, slot: int) -> int:
     command = out.commands[i]
     command.op = op
     command.then = Then.REQUEUE
+    command.beyond_quota = False
     command.whole_node = False
     command.gpu = NONE
     command.freed_mask = 0

@@ -628,6 +628,7 @@ COMMAND = np.dtype(
     [
         ("op", np.int8),
         ("then", np.int8),  # EVICT
+        ("beyond_quota", np.bool_),  # ADMIT: whether the limits allow that or not (quota is on its way back)
         ("whole_node", np.bool_),  # PLACE: hold everything that is idle on the node
         ("gpu", np.int8),  # PLACE: first GPU to use for a fraction; NONE = fullest that fits
         ("freed_mask", np.uint8),  # SUSPEND

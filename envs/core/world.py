@@ -433,6 +433,7 @@ class World:
         default_pods = NONE if command.op == "evict" else 1
         record["pods"] = default_pods if command.pods is None else command.pods
         record["then"] = Then[command.then.upper()]
+        record["beyond_quota"] = command.beyond_quota
         record["whole_node"] = command.whole_node
         record["gpu"] = NONE if command.gpu is None else command.gpu
         record["grace_ms"] = command.grace_ms

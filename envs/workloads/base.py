@@ -14,9 +14,7 @@ timestamps are read as UTC).
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from gangline.envs.core.spec import DEFAULT_CHECKPOINT_INTERVAL_MS
 from gangline.envs.core.trace import JobTrace, new_pod_sets, new_rows
 from gangline.envs.core.types import NEVER, ONE_GPU, Outcome
 from gangline.envs.errors import GanglineError, unknown_name
+from gangline.envs.files.text import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,26 +254,6 @@ def chosen(option: str, value: str, known: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def read_text(path: str | Path, what: str) -> str:
-    """The text of a file: unpacked if it ends in .gz, UTF-8 with or without a byte-order mark.
-
-    Raises:
-        GanglineError: no such file, not a gzip file, not UTF-8.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise GanglineError(f"{what} trace {path}: no such file; expected a text file, or one packed as .gz")
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-        return content.decode("utf-8-sig")
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise GanglineError(f"{what} trace {path}: ends in .gz but cannot be unpacked ({error})") from None
-    except UnicodeDecodeError as error:
-        raise GanglineError(f"{what} trace {path}: byte {error.start} is not UTF-8; expected UTF-8 text") from None
-
-
 def read_table(path: str | Path, what: str, columns: Sequence[str]) -> pd.DataFrame:
     """A CSV file as strings, surrounding blanks stripped from the column names; blank lines are skipped.
 
@@ -283,7 +262,7 @@ def read_table(path: str | Path, what: str, columns: Sequence[str]) -> pd.DataFr
     """
     import pandas as pd
 
-    text = read_text(path, what)
+    text = read_text(path, f"{what} trace")
     try:
         table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False)
     except pd.errors.EmptyDataError:

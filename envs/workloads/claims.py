@@ -5,6 +5,7 @@
                   weeks, rounded up to `STEPS_H` hours, raised to the truth where the job runs longer. The headline.
     informative   the truth x U(1.2, 5), rounded up to the same steps.
     exact         the truth.
+    own           those that the trace has, killing or not: what users really asked for.
 
 A modelled claim never kills a job (`killed_at_claim` stays false), so a claim is never below the truth, which is
 `work_ms`. How much a claim tells is `rank_correlation`, which each model leaves in the report as
@@ -117,6 +118,11 @@ def rank_correlation(trace: JobTrace) -> float:
     return float(((claim - claim.mean()) * (truth - truth.mean())).mean() / spread) if spread else float("nan")
 
 
+def own(trace: JobTrace) -> JobTrace:
+    """The claims that the trace has."""
+    return fresh(trace, trace.rows)
+
+
 def _claimed(trace: JobTrace, claim_ms: np.ndarray, counts: dict[str, int]) -> JobTrace:
     """The trace with these claims, none of which kills."""
     rows = trace.rows.copy()
@@ -168,4 +174,5 @@ MODELS: dict[str, Callable[[JobTrace, int, JobTrace | None], JobTrace]] = {
     "coarse": lambda trace, seed, reference: coarse(trace, reference=reference),
     "informative": lambda trace, seed, reference: informative(trace, seed=seed),
     "exact": lambda trace, seed, reference: exact(trace),
+    "own": lambda trace, seed, reference: own(trace),
 }

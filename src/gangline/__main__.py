@@ -1,62 +1,45 @@
-"""The `gangline` command."""
+"""The `gangline` command: one function adds a subcommand's arguments, the one below it runs it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from gangline.envs.errors import GanglineError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns the exit code: 0, or 2 for bad input (one line says what)."""
+    """Run a subcommand; returns the exit code: 0, 1 if what was checked did not hold, 2 for bad input (one line)."""
     parser = argparse.ArgumentParser(
         prog="gangline", description="Schedule shared GPU clusters: worlds, rules, rewards."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("worlds", help="list the world presets")
-    commands.add_parser("schedulers", help="list the baselines and their options")
-    rewards = commands.add_parser(
-        "rewards", help="print each reward term under FIFO, DRF and a reclaim rule, and its spread between them"
-    )
-    rewards.add_argument("--world", default="small", help="a preset or a YAML file (default: small)")
-    rewards.add_argument("--traces", type=int, default=3, help="episodes to play (default: 3)")
-    rewards.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
-    rewards.add_argument("overrides", nargs="*", help="settings as key=value, for example workload.path=philly.csv")
-    picture = commands.add_parser("picture", help="play an episode by a simple rule and draw who held which GPU")
-    picture.add_argument("--world", default="small", help="a preset or a YAML file (default: small)")
-    picture.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
-    picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
-    picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
-    picture.add_argument("overrides", nargs="*", help="settings as key=value")
-    speed = commands.add_parser("speed", help="measure this machine: steps, resets, replays, compiling, starting")
-    speed.add_argument("--trace", help="Philly as CSV; without it the replays are left out")
-    speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    speed.add_argument("--peers", action="store_true", help="also other environments, where they are installed")
-    speed.add_argument("--no-compile", action="store_true", help="leave out compiling from nothing (a minute)")
-    speed.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured (default: 2)")
+    for add in (
+        _add_worlds,
+        _add_schedulers,
+        _add_rewards,
+        _add_picture,
+        _add_replay,
+        _add_conformance,
+        _add_speed,
+    ):
+        add(commands)
     options = parser.parse_args(arguments)
     try:
-        if options.command == "worlds":
-            _print_worlds()
-        elif options.command == "schedulers":
-            _print_schedulers()
-        elif options.command == "picture":
-            _draw_picture(options)
-        elif options.command == "speed":
-            _measure_speed(options)
-        else:
-            from gangline.agents.reward_spread import print_reward_spread
-
-            print_reward_spread(options.world, _settings(options.overrides), options.traces, options.seed)
+        return int(options.run(options) or 0)
     except GanglineError as error:
         print(f"gangline: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
-def _print_worlds() -> None:
+def _add_worlds(commands: Any) -> None:
+    commands.add_parser("worlds", help="list the world presets").set_defaults(run=_print_worlds)
+
+
+def _print_worlds(options: argparse.Namespace) -> None:
     from gangline.envs.config import folder, load_world, preset_names
 
     for name in preset_names():
@@ -66,7 +49,11 @@ def _print_worlds() -> None:
         print(f"{name:<12} {gpus:>6} GPUs  {first_line}")
 
 
-def _print_schedulers() -> None:
+def _add_schedulers(commands: Any) -> None:
+    commands.add_parser("schedulers", help="list the baselines and their options").set_defaults(run=_print_schedulers)
+
+
+def _print_schedulers(options: argparse.Namespace) -> None:
     import importlib
     import inspect
 
@@ -74,9 +61,36 @@ def _print_schedulers() -> None:
 
     for name in scheduler_names():
         module = importlib.import_module(f"gangline.baselines.{name}")
-        options = ", ".join(str(p) for p in inspect.signature(module.build).parameters.values())
+        settings = ", ".join(str(p) for p in inspect.signature(module.build).parameters.values())
         print(f"{name:<14} {(module.__doc__ or '').strip().splitlines()[0]}")
-        print(f"{'':<14} options: {options}")
+        print(f"{'':<14} options: {settings}")
+
+
+def _add_rewards(commands: Any) -> None:
+    rewards = commands.add_parser(
+        "rewards", help="print each reward term under FIFO, DRF and a reclaim rule, and its spread between them"
+    )
+    rewards.add_argument("--world", default="small", help="a preset or a YAML file (default: small)")
+    rewards.add_argument("--traces", type=int, default=3, help="episodes to play (default: 3)")
+    rewards.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
+    rewards.add_argument("overrides", nargs="*", help="settings as key=value, for example workload.path=philly.csv")
+    rewards.set_defaults(run=_print_rewards)
+
+
+def _print_rewards(options: argparse.Namespace) -> None:
+    from gangline.agents.reward_spread import print_reward_spread
+
+    print_reward_spread(options.world, _settings(options.overrides), options.traces, options.seed)
+
+
+def _add_picture(commands: Any) -> None:
+    picture = commands.add_parser("picture", help="play an episode by a simple rule and draw who held which GPU")
+    picture.add_argument("--world", default="small", help="a preset or a YAML file (default: small)")
+    picture.add_argument("--seed", type=int, default=0, help="seed of the episode (default: 0)")
+    picture.add_argument("--steps", type=int, default=500, help="decisions to play (default: 500)")
+    picture.add_argument("--out", default="cluster.png", help="PNG file to write (default: cluster.png)")
+    picture.add_argument("overrides", nargs="*", help="settings as key=value")
+    picture.set_defaults(run=_draw_picture)
 
 
 def _draw_picture(options: argparse.Namespace) -> None:
@@ -102,6 +116,49 @@ def _draw_picture(options: argparse.Namespace) -> None:
     print(f"{options.out}: {info['time_s'] / 3600:.1f} h of {options.world}, seed {options.seed}")
 
 
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser("replay", help="run a Slurm site's own jobs under other rules")
+    replay.add_argument("sacct", help="output of sacct -P (docs/files.md)")
+    replay.add_argument("--slurm-conf", required=True, help="slurm.conf of the site, gres.conf beside it")
+    replay.add_argument("--accounts", help="output of sacctmgr show assoc -P, or of sacctmgr dump")
+    replay.add_argument("--schedulers", default="fifo,easy,drf_greedy", help="names, as gangline schedulers lists them")
+    replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
+    replay.set_defaults(run=_print_replay)
+
+
+def _print_replay(options: argparse.Namespace) -> None:
+    from gangline.agents.replay import print_replay
+
+    schedulers = [name for name in options.schedulers.split(",") if name]
+    print_replay(options.sacct, options.slurm_conf, options.accounts, schedulers, _settings(options.overrides))
+
+
+def _add_conformance(commands: Any) -> None:
+    conformance = commands.add_parser(
+        "conformance", help="run recorded decisions of a real system through its baseline"
+    )
+    conformance.add_argument("system", help="whose decisions: slurm, volcano, kueue")
+    conformance.add_argument("folder", type=Path, help="folder of JSON files with recorded cases")
+    conformance.set_defaults(run=_print_conformance)
+
+
+def _print_conformance(options: argparse.Namespace) -> int:
+    """Exit code 1 if a case failed."""
+    from gangline.baselines.conformance.cases import print_report
+
+    return int(print_report(options.system, options.folder) > 0)
+
+
+def _add_speed(commands: Any) -> None:
+    speed = commands.add_parser("speed", help="measure this machine: steps, resets, replays, compiling, starting")
+    speed.add_argument("--trace", help="Philly as CSV; without it the replays are left out")
+    speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    speed.add_argument("--peers", action="store_true", help="also other environments, where they are installed")
+    speed.add_argument("--no-compile", action="store_true", help="leave out compiling from nothing (a minute)")
+    speed.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured (default: 2)")
+    speed.set_defaults(run=_measure_speed)
+
+
 def _measure_speed(options: argparse.Namespace) -> None:
     import json
 
@@ -118,6 +175,7 @@ def _measure_speed(options: argparse.Namespace) -> None:
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, object]:
+    """Arguments `key=value` as a mapping; values are read as YAML."""
     import yaml
 
     settings: dict[str, object] = {}

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from reference import ReferenceWorld
 
+from gangline.baselines.conformance.kueue.world import kueue_world
+from gangline.baselines.conformance.slurm import SlurmWorld, slurm_world
+from gangline.baselines.conformance.volcano.world import volcano_world
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import MAX_FLAVORS, MAX_QUOTA_CELLS, MAX_RESOURCES, MAX_TOPOLOGIES
 from gangline.envs.core.world import World
@@ -58,7 +61,7 @@ def test_kueue_read_back(file: str) -> None:
         check_keys(case, private["case"], *owned)
         for queue in case.get("queues", []):
             check_keys(queue, private["queue"], "name", "cohort", "fair_weight")
-        loaded = worlds.kueue_world(case)
+        loaded = kueue_world(case)
         check_capacities(loaded.world)
         want = worlds.kueue_owned(case)
         assert worlds.kueue_inputs(loaded.world) == want, case["id"]
@@ -86,7 +89,7 @@ def test_volcano_read_back(file: str) -> None:
             check_keys(podgroup, private["job"], "name", "queue", "min_member", "network_topology", "created")
         for pod in case.get("pods", []):
             check_keys(pod, private["pod"], "podgroup", "requests", "node")
-        loaded = worlds.volcano_world(case)
+        loaded = volcano_world(case)
         check_capacities(loaded.world)
         want = worlds.volcano_owned(case)
         assert worlds.volcano_inputs(loaded.world) == want, case["id"]
@@ -108,7 +111,7 @@ def test_slurm_read_back(file: str) -> None:
         check_keys(case, private["case"], "jobs", "actions")
         for group in about["cluster"]["nodes"]:
             check_keys(group, private["node"], "names", "cpus", "gpus", "gpu_type")
-        loaded = worlds.slurm_world(about, case)
+        loaded = slurm_world(about, case)
         check_capacities(loaded.world)
         want = worlds.slurm_owned(about, case)
         assert worlds.slurm_inputs(loaded.world) == want, case["name"]
@@ -126,7 +129,7 @@ def test_kueue_runs_from_there(file: str, builder: str) -> None:
     for case in worlds.read("kueue", file)[1]:
         if case["kind"] in worlds.KUEUE_WITHOUT_WORLD:
             continue
-        spec = worlds.kueue_world(case).world
+        spec = kueue_world(case).world
         dump = BUILDERS[builder](spec).dump()
         recorded = worlds.kueue_owned(case)
         units = worlds.Units(spec.gpu_resource)
@@ -165,7 +168,7 @@ def test_kueue_quota_that_is_left_is_as_recorded(file: str) -> None:
     if file not in FILES["kueue"]:
         pytest.skip(f"{file} is not there")
     for case in worlds.read("kueue", file)[1]:
-        world = ReferenceWorld.from_state(worlds.kueue_world(case).world)
+        world = ReferenceWorld.from_state(kueue_world(case).world)
         for queue, flavors in case["expect"]["available"].items():
             for flavor, amounts in flavors.items():
                 for resource, want in amounts.items():
@@ -180,7 +183,7 @@ def test_volcano_runs_from_there(file: str, builder: str) -> None:
     for case in worlds.read("volcano", file)[1]:
         if case["kind"] in worlds.VOLCANO_WITHOUT_WORLD:
             continue
-        loaded = worlds.volcano_world(case)
+        loaded = volcano_world(case)
         dump = BUILDERS[builder](loaded.world).dump()
         units = worlds.Units(loaded.world.gpu_resource)
         idle = {node["name"]: Counter(node["allocatable"]) for node in case.get("nodes", [])}
@@ -203,12 +206,12 @@ def test_volcano_runs_from_there(file: str, builder: str) -> None:
             assert state["state"] == want, (case["id"], job.name)
 
 
-def start_groups() -> Iterator[tuple[dict[str, Any], float, worlds.Loaded]]:
+def start_groups() -> Iterator[tuple[dict[str, Any], float, SlurmWorld]]:
     """(history, second, world just before it) of every recorded start group."""
     about, cases = worlds.read("slurm", "histories.json")
     for case in cases:
         for group in case["facts"]["start_groups"]:
-            yield case, group["start"], worlds.slurm_world(about, case, at_s=group["start"])
+            yield case, group["start"], slurm_world(about, case, at_s=group["start"])
 
 
 @pytest.mark.skipif("histories.json" not in FILES["slurm"], reason="no recorded Slurm histories")

@@ -1,6 +1,7 @@
 """Recorded worlds of the three real systems, written as `WorldSpec`, and read back.
 
-`kueue_world`, `volcano_world` and `slurm_world` translate one recorded case. Each returns a `Loaded`: the world that
+The worlds themselves are written by `baselines/conformance` (`kueue_world`, `slurm_world`, `volcano_world`):
+each returns a `Loaded`: the world that
 the core runs, what only that system knows about each job (its baseline's private record), and what only it knows about
 the rest (policies, partitions, tiers of plugins). `kueue_inputs`, `volcano_inputs` and `slurm_inputs` go back, from a
 world to a case's own words; `*_owned` is the part of a case that the core owns, so that a test can say
@@ -15,44 +16,41 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gangline.baselines.conformance.volcano.world import (
-    HYPERNODES,
-    WORK_MS,
-    Loaded,
+from gangline.baselines.conformance.kueue.world import (
+    COHORT,
+    UNLIMITED,
+    USAGE_JOB,
     Units,
-    device_backed,
-    gang_minimum,
-    priority_of,
-    wish_of,
+    admitted_count,
+    cells_of,
+    kueue_nodes,
+    kueue_pending,
+    kueue_placed,
+    kueue_topologies,
     without,
 )
+from gangline.baselines.conformance.slurm import (
+    CPU,
+    SECOND_MS,
+    node_changes,
+    pods_of,
+    users_of,
+)
+from gangline.baselines.conformance.volcano.world import HYPERNODES, gang_minimum, priority_of, wish_of
 from gangline.envs.core.spec import (
     MINUTE_MS,
-    Admission,
-    ChangeSpec,
-    DomainSpec,
     JobSpec,
-    LiveSpec,
-    NodeSpec,
-    OptionsSpec,
-    PlacedPods,
-    PodSetSpec,
     QueueSpec,
-    QuotaSpec,
-    TenantSpec,
     TopologyWish,
-    UserSpec,
     WorldSpec,
 )
-from gangline.envs.core.types import NEVER, ONE_GPU
+from gangline.envs.core.types import ONE_GPU
 
 GOLDEN = Path(os.environ.get("GANGLINE_GOLDEN", Path(__file__).resolve().parents[2].parent / "shared" / "golden"))
-SECOND_MS = 1000
-UNLIMITED = int(NEVER)
 
 Case = Mapping[str, Any]
 
@@ -105,318 +103,17 @@ KUEUE_PRIVATE = {
     "pod set": ("name", "topology_request", "topology.levels"),
 }
 
-TAS_JOB = "workload"  # the only job of a `tas` case
-USAGE_JOB = "usage of "  # a job that stands for the usage put on a queue directly
-COHORT = "cohort/"  # queues and cohorts have names of their own kind; in the core they share one
-
-
-def kueue_world(case: Case) -> Loaded:
-    """A Kueue case: quotas, cohorts, workloads with their reservations; nodes and topology where it has them."""
-    nodes = list(_kueue_nodes(case))
-    units = Units(device_backed(node["free"] for node in nodes))
-    flavors = _kueue_flavors(case)
-    jobs: list[JobSpec] = []
-    private: dict[str, dict[str, Any]] = {}
-    covered = {queue["name"]: _covered(queue) for queue in case.get("queues", [])}
-    for queue, usage in case.get("usage", {}).items():
-        jobs.append(_kueue_usage(queue, usage))
-        private[jobs[-1].name] = {"is_usage": True}
-    for workload in case.get("admitted", []):
-        jobs.append(_kueue_admitted(workload, nodes, units))
-    for workload in _kueue_pending(case):
-        arrives = "steps" in case and "pending" not in case
-        jobs.append(
-            _kueue_waiting(workload, case, flavors, units, arrives, "pods" in covered.get(workload["queue"], ()))
-        )
-    for workload in [*case.get("admitted", []), *_kueue_pending(case)]:
-        private[workload["name"]] = {
-            **without(workload, "name", "queue", "priority", "created", "uid", "reserved_at"),
-            "pod_sets": [
-                without(p, "count", "min_count", "per_pod", "usage", "flavors", "ineligible_flavors")
-                for p in workload["pod_sets"]
-            ],
-        }
-    queues = [*_kueue_cohorts(case, units), *_kueue_queues(case, units)]
-    tenants = [TenantSpec(name=queue["name"]) for queue in case.get("queues", [])] or [TenantSpec(name=TAS_JOB)]
-    resources = _kueue_resources(case, nodes, queues, jobs)
-    world = WorldSpec(
-        resources=resources,
-        gpu_resource=units.gpu_resource,
-        pods_resource="pods" if nodes else None,
-        flavors=flavors,
-        nodes=[_kueue_node(node, units) for node in nodes],
-        domains=list(_kueue_domains(nodes)),
-        queues=queues,
-        tenants=tenants,
-        jobs=jobs,
-        options=OptionsSpec(
-            quota="enforced" if queues else "off", reject_oversized=False, half_life_ms=None, locality_topology=""
-        ),
-        now_ms=max([0, *(job.submit_ms for job in jobs if job.live)]),  # some upstream jobs are created after "now"
-    )
-    system = {
-        **without(case, "cohorts", "queues", "usage", "admitted", "pending", "nodes", "topologies", "pod_sets"),
-        "queues": {queue["name"]: without(queue, "name", "cohort", "fair_weight") for queue in case.get("queues", [])},
-        "levels": {flavor: levels for flavor, levels, _ in _kueue_topologies(case)},
-    }
-    return Loaded(world, private, system)
-
-
-def _kueue_topologies(case: Case) -> list[tuple[str, list[str], list[dict[str, Any]]]]:
-    """(flavor, level names from coarse to fine, nodes) of each topology."""
-    if "levels" in case:
-        return [("default", case["levels"], case["nodes"])]
-    return [(flavor, t["levels"], t["nodes"]) for flavor, t in case.get("topologies", {}).items()]
-
-
-def _kueue_nodes(case: Case) -> Iterator[dict[str, Any]]:
-    for flavor, levels, nodes in _kueue_topologies(case):
-        for node in nodes:
-            yield {**node, "flavor": flavor, "num_levels": len(levels)}
-
-
-def _kueue_node(node: dict[str, Any], units: Units) -> NodeSpec:
-    return NodeSpec(
-        name=node["name"],
-        amounts=units.to_core(node["free"]),
-        flavor=node["flavor"],
-        domains={node["flavor"]: "/".join(node["path"])},
-    )
-
-
-def _kueue_domains(nodes: Iterable[dict[str, Any]]) -> Iterator[DomainSpec]:
-    """A domain for every prefix of a node's path: values repeat under different parents, paths do not."""
-    seen = set()
-    for node in nodes:
-        for depth in range(1, node["num_levels"] + 1):
-            path = node["path"][:depth]
-            if (node["flavor"], *path) not in seen:
-                seen.add((node["flavor"], *path))
-                yield DomainSpec(
-                    name="/".join(path),
-                    topology=node["flavor"],
-                    parent="/".join(path[:-1]) or None,
-                    tier=node["num_levels"] - depth + 1,
-                )
-
-
-def _kueue_pending(case: Case) -> list[dict[str, Any]]:
-    """Workloads that wait, of whatever form the case gives them in."""
-    if "levels" in case:
-        return [
-            {"name": TAS_JOB, "queue": TAS_JOB, "priority": 0, "created": 0, "uid": "", "pod_sets": case["pod_sets"]}
-        ]
-    pending = case.get("pending", [])
-    if isinstance(pending, dict):
-        return [pending]
-    return pending + [w for step in case.get("steps", []) if step["op"] == "arrive" for w in step["workloads"]]
-
-
-def _kueue_flavors(case: Case) -> tuple[str, ...]:
-    """Names in the order in which queues, cohorts, usage and topologies name them first."""
-    names = [
-        f["name"] for queue in case.get("queues", []) for group in queue["resource_groups"] for f in group["flavors"]
-    ]
-    names += [flavor for cohort in case.get("cohorts", []) for flavor in cohort["quotas"]]
-    names += [step["flavor"] for step in case.get("steps", []) if step["op"] == "quota"]
-    names += [flavor for usage in case.get("usage", {}).values() for flavor in usage]
-    names += [flavor for flavor, _, _ in _kueue_topologies(case)]
-    for workload in _kueue_pending(case):
-        names += [flavor for p in workload["pod_sets"] for flavor in p.get("ineligible_flavors", [])]
-    return tuple(dict.fromkeys(names)) or ("default",)
-
-
-def _kueue_resources(
-    case: Case, nodes: list[dict[str, Any]], queues: list[QueueSpec], jobs: list[JobSpec]
-) -> tuple[str, ...]:
-    names = [resource for queue in queues for _, resource in queue.quotas]
-    names += [resource for node in nodes for resource in node["free"]]
-    names += [resource for job in jobs for p in job.pod_sets for resource in p.request]
-    return tuple(dict.fromkeys(names + (["pods"] if nodes else [])))
-
-
-def _kueue_quota(quota: Mapping[str, Any], resource: str, units: Units) -> QuotaSpec:
-    def amount(key: str) -> int | None:
-        value = quota[key]
-        if value is None:
-            return None
-        return UNLIMITED if value == "inf" else int(value) * units.scale(resource)
-
-    return QuotaSpec(
-        nominal=amount("nominal") or 0,
-        borrowing_limit=amount("borrowing_limit"),
-        lending_limit=amount("lending_limit"),
-    )
-
-
-def _cells(owner: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(flavor, resource, quota) of a queue or cohort."""
-    for group in owner.get("resource_groups", []):
-        for flavor in group["flavors"]:
-            for resource, quota in flavor["quotas"].items():
-                yield flavor["name"], resource, quota
-    for flavor, quotas in owner.get("quotas", {}).items():
-        for resource, quota in quotas.items():
-            yield flavor, resource, quota
-
-
-def _changed_cells(case: Case, kind: str, name: str) -> dict[tuple[str, str], QuotaSpec]:
-    """Cells that a later quota step names, with no quota: a cell has to be there from the beginning."""
-    return {
-        (step["flavor"], step["resource"]): QuotaSpec()
-        for step in case.get("steps", [])
-        if step["op"] == "quota" and step["node"] == kind and step["name"] == name
-    }
-
-
-def _kueue_cohorts(case: Case, units: Units) -> Iterator[QueueSpec]:
-    for cohort in case.get("cohorts", []):
-        yield QueueSpec(
-            name=COHORT + cohort["name"],
-            parent=COHORT + cohort["parent"] if cohort["parent"] else None,
-            is_cohort=True,
-            weight=round(cohort["fair_weight"] * 1000),
-            quotas=_changed_cells(case, "cohort", cohort["name"])
-            | {(f, r): _kueue_quota(q, r, units) for f, r, q in _cells(cohort)},
-        )
-
-
-def _kueue_queues(case: Case, units: Units) -> Iterator[QueueSpec]:
-    for queue in case.get("queues", []):
-        yield QueueSpec(
-            name=queue["name"],
-            parent=COHORT + queue["cohort"] if queue["cohort"] else None,
-            weight=round(queue["fair_weight"] * 1000),
-            quotas=_changed_cells(case, "queue", queue["name"])
-            | {(f, r): _kueue_quota(q, r, units) for f, r, q in _cells(queue)},
-        )
-
-
-def _covered(queue: Mapping[str, Any]) -> set[str]:
-    return {resource for group in queue["resource_groups"] for resource in group["resources"]}
-
-
-def _kueue_usage(queue: str, usage: Mapping[str, Mapping[str, int]]) -> JobSpec:
-    """Usage without a workload: a job of one pod per flavor that holds it."""
-    return JobSpec(
-        name=USAGE_JOB + queue,
-        tenant=queue,
-        work_ms=WORK_MS,
-        checkpoint_interval_ms=None,
-        pod_sets=[PodSetSpec(count=1, request=dict(amounts)) for amounts in usage.values()],
-        live=LiveSpec(
-            admissions=[
-                Admission(pod_set=i, count=1, flavors=dict.fromkeys(amounts, flavor))
-                for i, (flavor, amounts) in enumerate(usage.items())
-            ]
-        ),
-    )
-
-
-def _kueue_admitted(workload: Mapping[str, Any], nodes: list[dict[str, Any]], units: Units) -> JobSpec:
-    pod_sets, admissions, placed = [], [], []
-    for i, pods in enumerate(workload["pod_sets"]):
-        count = _admitted_count(pods)
-        pod_sets.append(PodSetSpec(count=count, request=units.to_core(_per_pod(pods))))
-        admissions.append(Admission(pod_set=i, count=count, flavors=pods["flavors"]))
-        for node, on_node in _kueue_placed(pods, nodes):
-            placed.append(PlacedPods(pod_set=i, node=node["name"], count=on_node))
-    return JobSpec(
-        name=workload["name"],
-        tenant=workload["queue"],
-        uid=workload["uid"],
-        priority=workload["priority"],
-        submit_ms=workload["created"],
-        work_ms=WORK_MS,
-        checkpoint_interval_ms=None,
-        pod_sets=pod_sets,
-        live=LiveSpec(
-            pods=placed,
-            admissions=admissions,
-            admit_ms=workload["reserved_at"],
-            evict_ms=workload["evicted"]["at"] if "evicted" in workload else None,
-        ),
-    )
-
-
-def _admitted_count(pods: Mapping[str, Any]) -> int:
-    """Pods of an admitted pod set. Two upstream cases count 1 where usage and topology have 2: the latter hold."""
-    return max(pods["count"], sum(d["count"] for d in pods.get("topology", {}).get("domains", [])))
-
-
-def _per_pod(pods: Mapping[str, Any]) -> dict[str, int]:
-    return {resource: total // _admitted_count(pods) for resource, total in pods["usage"].items()}
-
-
-def _kueue_placed(pods: Mapping[str, Any], nodes: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """(node, pods) of an admitted pod set. Domains whose node is gone have no place in the world: not yielded."""
-    for domain in pods.get("topology", {}).get("domains", []):
-        values = domain["values"]
-        for node in nodes:
-            if node["flavor"] in pods["flavors"].values() and node["path"][-len(values) :] == values:
-                yield node, domain["count"]
-                break
-
-
-def _kueue_waiting(
-    workload: Mapping[str, Any],
-    case: Case,
-    flavors: tuple[str, ...],
-    units: Units,
-    arrives: bool,
-    asks_for_pods: bool,
-) -> JobSpec:
-    """A workload without a reservation. `asks_for_pods`: its queue has quota for pods, so each pod asks for one."""
-    pod_sets = []
-    for pods in workload["pod_sets"]:
-        barred = pods.get("ineligible_flavors")
-        pod_sets.append(
-            PodSetSpec(
-                count=pods["count"],
-                min_count=pods.get("min_count"),
-                request=units.to_core(pods["per_pod"]) | ({"pods": 1} if asks_for_pods else {}),
-                flavors=None if barred is None else [f for f in flavors if f not in barred],
-            )
-        )
-    return JobSpec(
-        name=workload["name"],
-        tenant=workload["queue"],
-        uid=workload["uid"],
-        priority=workload["priority"],
-        submit_ms=workload["created"],
-        work_ms=WORK_MS,
-        checkpoint_interval_ms=None,
-        pod_sets=pod_sets,
-        min_member=sum(p.count if p.min_count is None else p.min_count for p in pod_sets),
-        topology=_kueue_wish(workload, case),
-        live=None if arrives else LiveSpec(),
-    )
-
-
-def _kueue_wish(workload: Mapping[str, Any], case: Case) -> TopologyWish | None:
-    """What all pods of the job want together: where there is one pod set and one topology. The rest is private."""
-    topologies = [(flavor, levels) for flavor, levels, nodes in _kueue_topologies(case) if nodes]
-    if len(workload["pod_sets"]) != 1 or len(topologies) != 1:
-        return None
-    request = workload["pod_sets"][0].get("topology_request") or {}
-    ((flavor, levels),) = topologies
-    if request.get("required") in levels:
-        return TopologyWish(tier=len(levels) - levels.index(request["required"]), topology=flavor, mode="required")
-    if request.get("preferred") in levels:
-        return TopologyWish(tier=len(levels) - levels.index(request["preferred"]), topology=flavor, mode="preferred")
-    return None
-
 
 def kueue_owned(case: Case) -> dict[str, Any]:
     """What the core owns of a Kueue case, in the case's words. Absent quotas and quotas of nothing are the same."""
-    nodes = list(_kueue_nodes(case))
+    nodes = list(kueue_nodes(case))
     return {
         "cohorts": {
-            c["name"]: {"parent": c["parent"], "fair_weight": c["fair_weight"], "quotas": _stated(_cells(c))}
+            c["name"]: {"parent": c["parent"], "fair_weight": c["fair_weight"], "quotas": _stated(cells_of(c))}
             for c in case.get("cohorts", [])
         },
         "queues": {
-            q["name"]: {"cohort": q["cohort"], "fair_weight": q["fair_weight"], "quotas": _stated(_cells(q))}
+            q["name"]: {"cohort": q["cohort"], "fair_weight": q["fair_weight"], "quotas": _stated(cells_of(q))}
             for q in case.get("queues", [])
         },
         "usage": {
@@ -424,18 +121,18 @@ def kueue_owned(case: Case) -> dict[str, Any]:
             for queue, usage in case.get("usage", {}).items()
         },
         "nodes": {n["name"]: {"flavor": n["flavor"], "path": n["path"], "free": n["free"]} for n in nodes},
-        "levels": {flavor: len(levels) for flavor, levels, nodes in _kueue_topologies(case) if nodes},
+        "levels": {flavor: len(levels) for flavor, levels, nodes in kueue_topologies(case) if nodes},
         "admitted": {
             w["name"]: {
                 **{key: w[key] for key in ("queue", "priority", "created", "uid", "reserved_at")},
                 "evicted_at": w["evicted"]["at"] if "evicted" in w else None,
                 "pod_sets": [
                     {
-                        "wanted": _admitted_count(p),
-                        "count": _admitted_count(p),
+                        "wanted": admitted_count(p),
+                        "count": admitted_count(p),
                         "flavors": p["flavors"],
                         "usage": p["usage"],
-                        "placed": dict(Counter({node["name"]: count for node, count in _kueue_placed(p, nodes)})),
+                        "placed": dict(Counter({node["name"]: count for node, count in kueue_placed(p, nodes)})),
                     }
                     for p in w["pod_sets"]
                 ],
@@ -455,7 +152,7 @@ def kueue_owned(case: Case) -> dict[str, Any]:
                     for p in w["pod_sets"]
                 ],
             }
-            for w in _kueue_pending(case)
+            for w in kueue_pending(case)
         },
     }
 
@@ -755,160 +452,6 @@ SLURM_PRIVATE = {
     "request": ("partitions", "nodelist", "qos", "nice", "exclusive"),
 }
 
-CPU = 1000  # milli-CPU in one CPU
-REQUEUE_HOLD_S = 121
-LIMIT_CHECK_S = 30
-
-
-def slurm_world(about: Case, case: Case, at_s: float | None = None) -> Loaded:
-    """A Slurm case: the empty cluster with the jobs that arrive; a pod is a job's part of one node.
-
-    Args:
-        about: what the file says about all its cases (`read`): the cluster.
-        at_s: of a history, the second at which the world begins: jobs that had ended are left out, those that ran
-            are on their nodes, those that waited wait. A start at this very second has not happened.
-    """
-    users = dict(_slurm_users(case["accounts"]))
-    shares = dict(_slurm_shares(case["accounts"]))
-    jobs, private = [], {}
-    for job in case["jobs"]:
-        live, eligible_ms = None, None
-        if at_s is not None and job["submit"] <= at_s:
-            run = _slurm_run(job, case, at_s)
-            if run is None:
-                continue
-            live, eligible_ms = run
-        jobs.append(_slurm_job(job, live, eligible_ms))
-        private[job["label"]] = dict(job["request"])
-    half_life_min = float(case["config"].get("PriorityDecayHalfLife", "0"))
-    world = WorldSpec(
-        resources=("gpu", "cpu"),
-        flavors=tuple(group["gpu_type"] for group in about["cluster"]["nodes"]),
-        nodes=[
-            NodeSpec(
-                name=name,
-                amounts={"gpu": group["gpus"] * ONE_GPU, "cpu": group["cpus"] * CPU},
-                flavor=group["gpu_type"],
-                gpu_type=group["gpu_type"],
-            )
-            for group in about["cluster"]["nodes"]
-            for name in group["names"]
-        ],
-        tenants=[TenantSpec(name=account, weight=shares[account]) for account in dict.fromkeys(users.values())],
-        users=[UserSpec(name=user, tenant=account) for user, account in users.items()],
-        jobs=jobs,
-        changes=[
-            ChangeSpec(time_ms=_ms(at), what="node_state", target=node, value=state)
-            for at, node, state in _slurm_node_changes(case)
-            if at_s is None or at > at_s
-        ],
-        options=OptionsSpec(
-            reject_oversized=False,
-            half_life_ms=round(half_life_min * MINUTE_MS) or None,
-            limit_check_ms=LIMIT_CHECK_S * SECOND_MS,
-            requeue_hold_ms=case.get("requeue_delay_s", REQUEUE_HOLD_S) * SECOND_MS,
-            locality_topology="",
-        ),
-        now_ms=0 if at_s is None else _ms(at_s),
-    )
-    system = {**without(case, "jobs", "actions"), "cluster": about["cluster"]}
-    return Loaded(world, private, system)
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * SECOND_MS)
-
-
-def _slurm_users(accounts: Iterable[Mapping[str, Any]], above: str = "") -> Iterator[tuple[str, str]]:
-    """(user, account) of the leaves."""
-    for entry in accounts:
-        if "children" in entry:
-            yield from _slurm_users(entry["children"], entry["name"])
-        else:
-            yield entry["name"], above
-
-
-def _slurm_shares(accounts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
-    """(account, shares as stated at its level)."""
-    for entry in accounts:
-        if "children" in entry:
-            yield entry["name"], entry["shares"] if isinstance(entry["shares"], int) else 1
-            yield from _slurm_shares(entry["children"])
-
-
-def _slurm_pods(request: Mapping[str, Any]) -> tuple[int, int]:
-    """(nodes, CPUs on each) that a job asks for: one CPU a task, at least one a node."""
-    nodes = request.get("nodes", 1)
-    tasks = request.get("ntasks_per_node", 0) * nodes or max(request.get("ntasks", nodes), nodes)
-    if tasks % nodes:
-        raise ValueError(f"{tasks} tasks on {nodes} nodes, expected a multiple")
-    return nodes, tasks // nodes
-
-
-def _slurm_job(job: Mapping[str, Any], live: LiveSpec | None, eligible_ms: int | None) -> JobSpec:
-    request = job["request"]
-    nodes, cpus = _slurm_pods(request)
-    amounts = {"cpu": cpus * CPU}
-    if "gpus_per_node" in request:
-        amounts["gpu"] = request["gpus_per_node"] * ONE_GPU
-    submit_ms = _ms(job["submit"])
-    if "begin" in request:
-        eligible_ms = submit_ms + int(request["begin"].removeprefix("now+")) * SECOND_MS
-    return JobSpec(
-        name=job["label"],
-        tenant=job["account"],
-        user=job["user"],
-        submit_ms=submit_ms,
-        eligible_ms=eligible_ms,
-        work_ms=_ms(job["runtime_s"]),
-        claim_ms=request["time_limit_min"] * MINUTE_MS,
-        killed_at_claim=True,
-        checkpoint_interval_ms=None,
-        requeue=not request.get("no_requeue", False),
-        after=request["dependency"].split("<id of ")[1].rstrip(">") if "dependency" in request else None,
-        pod_sets=[
-            PodSetSpec(count=nodes, request=amounts, flavors=[request["gpu_type"]] if "gpu_type" in request else None)
-        ],
-        live=live,
-    )
-
-
-def _slurm_run(job: Mapping[str, Any], case: Case, at_s: float) -> tuple[LiveSpec, int | None] | None:
-    """(life, eligible time) at a second of a history of a job that had been submitted; None if it had ended."""
-    runs = [run for run in case["observed"][job["label"]]["runs"] if run["start"] < at_s]
-    stops = [v["at"] for v in case["facts"]["victims"] if v["label"] == job["label"] and v["at"] <= at_s]
-    if not runs:
-        return LiveSpec(), None
-    if len(stops) == len(runs):  # every run so far was stopped: it waits out the requeue delay
-        eligible_ms = (int(stops[-1]) + case.get("requeue_delay_s", REQUEUE_HOLD_S)) * SECOND_MS
-        life = LiveSpec(
-            starts=len(runs),
-            preemptions=len(stops),
-            first_start_ms=_ms(runs[0]["start"]),
-            last_submit_ms=_ms(stops[-1]),
-            evict_ms=_ms(stops[-1]),
-        )
-        return life, eligible_ms if eligible_ms > _ms(at_s) else None
-    if runs[-1]["start"] + job["runtime_s"] <= at_s:
-        return None
-    life = LiveSpec(
-        pods=[PlacedPods(pod_set=0, node=node) for node in runs[-1]["nodes"]],
-        start_ms=_ms(runs[-1]["start"]),
-        first_start_ms=_ms(runs[0]["start"]),
-        starts=len(runs),
-        preemptions=len(stops),
-        progress_ms=_ms(at_s) - _ms(runs[-1]["start"]),
-    )
-    return life, None
-
-
-def _slurm_node_changes(case: Case) -> Iterator[tuple[float, str, str]]:
-    """(second, node, state) of each `scontrol update nodename=a,b state=down`."""
-    for action in case["actions"]:
-        words = dict(word.split("=", 1) for word in action["do"].split() if "=" in word)
-        for node in words["nodename"].split(","):
-            yield action["at"], node, {"down": "down", "drain": "drained", "resume": "up"}[words["state"]]
-
 
 def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
     """What the core owns of a Slurm case, in the case's words."""
@@ -917,7 +460,7 @@ def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
         request = without(
             job["request"], *SLURM_PRIVATE["request"], "ntasks", "ntasks_per_node", "nodes", "gpus_per_node"
         )
-        nodes, cpus = _slurm_pods(job["request"])
+        nodes, cpus = pods_of(job["request"])
         jobs[job["label"]] = {
             **without(job, "label", "request"),
             "request": {
@@ -933,8 +476,8 @@ def slurm_owned(about: Case, case: Case) -> dict[str, Any]:
             for group in about["cluster"]["nodes"]
             for name in group["names"]
         },
-        "users": dict(_slurm_users(case["accounts"])),
-        "node_changes": list(_slurm_node_changes(case)),
+        "users": dict(users_of(case["accounts"])),
+        "node_changes": list(node_changes(case)),
         "jobs": jobs,
     }
 

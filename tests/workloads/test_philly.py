@@ -212,7 +212,7 @@ def test_a_missing_file_a_false_gz_and_other_encodings_are_refused_in_one_line(t
 
 
 def test_a_misspelt_format_or_option_is_answered_with_the_nearest_one():
-    with pytest.raises(GanglineError, match=r"unknown trace format 'phily'; known: philly, swf; did you mean 'philly'"):
+    with pytest.raises(GanglineError, match=r"'phily'; known: philly, sacct, swf; did you mean 'philly'"):
         load("phily", "x.csv")
     with pytest.raises(
         GanglineError, match=r"unknown option of the philly loader 'oversize'.*did you mean 'oversized'"

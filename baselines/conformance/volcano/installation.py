@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gangline.baselines.conformance.volcano.world import Units, device_backed, in_task_order, pod_sets_of
+from gangline.baselines.conformance.kueue.world import Units, device_backed
+from gangline.baselines.conformance.volcano.world import in_task_order, pod_sets_of
 from gangline.baselines.volcano.config import Plugin, PodGroup, Pods, Queue, SubGroup, VolcanoConfig
 
 Case = Mapping[str, Any]
@@ -79,6 +80,7 @@ def _pod_group(
                 size=policy.get("sub_group_size", 0),
                 min_sub_groups=policy.get("min_sub_groups") or 0,
                 highest_tier=_sub_limit(policy.get("network_topology"), limit, case),
+                allocated_hypernode=group.get("allocated_hypernode") if "subject" in case else None,
             )
             for policy in policies
         ],

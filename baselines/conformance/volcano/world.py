@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from gangline.baselines.conformance.kueue.world import WORK_MS, Loaded, Units, device_backed, without
 from gangline.envs.core.spec import (
-    HOUR_MS,
     DomainSpec,
     JobSpec,
     LiveSpec,
@@ -26,59 +25,8 @@ from gangline.envs.core.spec import (
     TopologyWish,
     WorldSpec,
 )
-from gangline.envs.core.types import MAX_GPUS_PER_NODE, ONE_GPU
-
-WORK_MS = 10_000 * HOUR_MS  # jobs of records without run times: they do not end by themselves
 
 Case = Mapping[str, Any]
-
-
-class Loaded(NamedTuple):
-    """A recorded case as a world, and what the core does not know of it."""
-
-    world: WorldSpec
-    private: dict[str, dict[str, Any]]  # by job name
-    system: dict[str, Any]
-
-
-def without(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """`record` less these keys."""
-    return {key: value for key, value in record.items() if key not in keys}
-
-
-class Units:
-    """The amounts of a record in the core's units, and back."""
-
-    def __init__(self, gpu_resource: str | None) -> None:
-        self.gpu_resource = gpu_resource
-
-    def scale(self, resource: str) -> int:
-        """Base units of the core in one unit of the record."""
-        return ONE_GPU if resource == self.gpu_resource else 1
-
-    def to_core(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """Amounts of a record in the core's units."""
-        return {resource: amount * self.scale(resource) for resource, amount in amounts.items()}
-
-    def to_core_cells(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """The same for amounts by `flavor/resource`, less those of 0."""
-        return {cell: v * self.scale(cell.partition("/")[2]) for cell, v in amounts.items() if v}
-
-    def to_record(self, amounts: Mapping[str, int]) -> dict[str, int]:
-        """Amounts of the core in the record's units."""
-        return {resource: amount // self.scale(resource) for resource, amount in amounts.items()}
-
-
-def device_backed(node_amounts: Iterable[Mapping[str, int]]) -> str | None:
-    """The GPU resource if nodes offer one and none of them has too many of it, else None."""
-    most: Counter[str] = Counter()
-    for amounts in node_amounts:
-        for resource, amount in amounts.items():
-            if resource.endswith("gpu"):
-                most[resource] = max(most[resource], amount)
-    small = [resource for resource, amount in sorted(most.items()) if amount <= MAX_GPUS_PER_NODE]
-    return small[0] if small else None
-
 
 HYPERNODES = "hypernodes"  # the topology
 QUEUE_AMOUNTS = ("capability", "deserved", "guarantee")

@@ -14,6 +14,7 @@ import numpy as np
 
 from gangline.envs.core.types import NEVER, NONE, ONE_GPU, Outcome
 from gangline.envs.errors import GanglineError
+from gangline.envs.files.text import read_text
 from gangline.envs.workloads.base import (
     OVERSIZED,
     JobTrace,
@@ -21,7 +22,6 @@ from gangline.envs.workloads.base import (
     chosen,
     gang_rows,
     numbers,
-    read_text,
     to_ms,
 )
 from gangline.envs.workloads.draws import job_hash
@@ -81,7 +81,7 @@ def load(
     chosen("oversized", oversized, OVERSIZED)
     chosen("partial", partial, ("keep", "drop"))
     where = "swf trace"
-    text = read_text(path, "swf")
+    text = read_text(path, "swf trace")
     header = {k: int(v) for k, v in re.findall(r"^\s*;\s*(MaxProcs|UnixStartTime):\s*(\d+)", text, re.MULTILINE)}
     try:
         table = pd.read_csv(
