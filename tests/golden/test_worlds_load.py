@@ -9,6 +9,7 @@ from reference import ReferenceWorld
 
 from gangline.baselines.conformance.kueue.world import kueue_world
 from gangline.baselines.conformance.slurm import SlurmWorld, slurm_world
+from gangline.baselines.conformance.volcano.world import volcano_world
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import MAX_FLAVORS, MAX_QUOTA_CELLS, MAX_RESOURCES, MAX_TOPOLOGIES
 from gangline.envs.core.world import World
@@ -88,7 +89,7 @@ def test_volcano_read_back(file: str) -> None:
             check_keys(podgroup, private["job"], "name", "queue", "min_member", "network_topology", "created")
         for pod in case.get("pods", []):
             check_keys(pod, private["pod"], "podgroup", "requests", "node")
-        loaded = worlds.volcano_world(case)
+        loaded = volcano_world(case)
         check_capacities(loaded.world)
         want = worlds.volcano_owned(case)
         assert worlds.volcano_inputs(loaded.world) == want, case["id"]
@@ -182,7 +183,7 @@ def test_volcano_runs_from_there(file: str, builder: str) -> None:
     for case in worlds.read("volcano", file)[1]:
         if case["kind"] in worlds.VOLCANO_WITHOUT_WORLD:
             continue
-        loaded = worlds.volcano_world(case)
+        loaded = volcano_world(case)
         dump = BUILDERS[builder](loaded.world).dump()
         units = worlds.Units(loaded.world.gpu_resource)
         idle = {node["name"]: Counter(node["allocatable"]) for node in case.get("nodes", [])}

@@ -1,0 +1,75 @@
+"""What Volcano does when it is asked: one session each schedule period, its actions in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.baselines.volcano.allocate import allocate_action, backfill_action, enqueue_action
+from gangline.baselines.volcano.preempt import preempt_action, reclaim_action, shuffle_action
+from gangline.baselines.volcano.queues import open_queues
+from gangline.baselines.volcano.session import close_session, open_session
+from gangline.baselines.volcano.state import Action, volcano_dtype
+from gangline.baselines.volcano.topology import open_domains
+from gangline.envs.core.compiled import helper
+from gangline.envs.core.types import AGAIN, NEVER, SIZE_CLASSES
+
+SMALL, MEDIUM, LARGE = (volcano_dtype(size) for size in SIZE_CLASSES)
+SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.itemsize
+
+
+def decide_small(w: Any, private: Any, out: Any) -> int:
+    """The door of the small size class."""
+    return schedule(w, private[:SMALL_BYTES].view(SMALL)[0], out)
+
+
+def decide_medium(w: Any, private: Any, out: Any) -> int:
+    """The door of the medium size class."""
+    return schedule(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], out)
+
+
+def decide_large(w: Any, private: Any, out: Any) -> int:
+    """The door of the large size class."""
+    return schedule(w, private[:LARGE_BYTES].view(LARGE)[0], out)
+
+
+DOORS = {size.name: door for size, door in zip(SIZE_CLASSES, (decide_small, decide_medium, decide_large), strict=True)}
+
+
+@helper
+def schedule(w: Any, k: Any, out: Any) -> int:
+    """A session at every multiple of the schedule period, unless nothing has changed since the last one."""
+    if not k.one_session:
+        if w.change == k.seen_change and w.room_version == k.seen_room and not k.has_changed and k.sla_ms >= NEVER:
+            return NEVER
+        past = w.now_ms % k.period_ms
+        if past != 0:
+            return w.now_ms + k.period_ms - past
+    k.seen_change = w.change
+    k.seen_room = w.room_version
+    run_session(w, k, out)
+    if k.is_full and out.num_commands > 0:
+        return AGAIN
+    return w.now_ms + k.period_ms if k.has_changed else NEVER
+
+
+@helper
+def run_session(w: Any, k: Any, out: Any) -> None:
+    """Snapshot, plugins, actions, phases."""
+    open_session(w, k)
+    open_queues(w, k)
+    open_domains(w, k)
+    for i in range(k.num_actions):
+        action = k.actions[i]
+        if action == Action.ENQUEUE:
+            enqueue_action(w, k)
+        elif action == Action.ALLOCATE:
+            allocate_action(w, k, out)
+        elif action == Action.BACKFILL:
+            backfill_action(w, k, out)
+        elif action == Action.PREEMPT:
+            preempt_action(w, k, out)
+        elif action == Action.RECLAIM:
+            reclaim_action(w, k, out)
+        elif action == Action.SHUFFLE:
+            shuffle_action(w, k, out)
+    close_session(w, k)
