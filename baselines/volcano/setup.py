@@ -136,8 +136,8 @@ def _fill_plugins(k: np.void, world: World, config: VolcanoConfig) -> None:
                 raise unknown_name(f"switch of plugin {plugin.name!r}", point, POINTS)
             record["enabled"] |= 1 << POINTS.index(point)
         _fill_arguments(k, world, plugin)
-    for tier in config.tiers:
-        names = {plugin.name: plugin for plugin in tier}
+    for members in config.tiers:
+        names = {plugin.name: plugin for plugin in members}
         both = "proportion" in names and "drf" in names and "hierarchy" in names["drf"].enabled
         if both and not any(queue.hierarchy for queue in config.queues):
             raise GanglineError("a tier has proportion beside drf with hierarchy, expected one of them")
