@@ -95,6 +95,8 @@ def _fill_actions(k: np.void, config: VolcanoConfig) -> None:
     for i, name in enumerate(config.actions):
         if name not in known:
             raise unknown_name("Volcano action", name, known)
+        if known[name] in (Action.GANGPREEMPT, Action.GANGRECLAIM):
+            raise GanglineError(f"action {name!r} is not modelled, expected others; preempt and reclaim are nearest")
         k["actions"][i] = known[name]
     configured = config.enqueue_configured
     k["admits_itself"] = "enqueue" not in config.actions if configured is None else not configured
