@@ -95,6 +95,8 @@ def _fill_actions(k: np.void, config: VolcanoConfig) -> None:
     for i, name in enumerate(config.actions):
         if name not in known:
             raise unknown_name("Volcano action", name, known)
+        if known[name] in (Action.GANGPREEMPT, Action.GANGRECLAIM):
+            raise GanglineError(f"action {name!r} is not modelled, expected others; preempt and reclaim are nearest")
         k["actions"][i] = known[name]
     configured = config.enqueue_configured
     k["admits_itself"] = "enqueue" not in config.actions if configured is None else not configured
@@ -136,8 +138,8 @@ def _fill_plugins(k: np.void, world: World, config: VolcanoConfig) -> None:
                 raise unknown_name(f"switch of plugin {plugin.name!r}", point, POINTS)
             record["enabled"] |= 1 << POINTS.index(point)
         _fill_arguments(k, world, plugin)
-    for tier in config.tiers:
-        names = {plugin.name: plugin for plugin in tier}
+    for members in config.tiers:
+        names = {plugin.name: plugin for plugin in members}
         both = "proportion" in names and "drf" in names and "hierarchy" in names["drf"].enabled
         if both and not any(queue.hierarchy for queue in config.queues):
             raise GanglineError("a tier has proportion beside drf with hierarchy, expected one of them")

@@ -63,6 +63,12 @@ class Asked:
         """(1,) Volcano's record."""
         return self.session.private.view(SMALL)
 
+    def job(self, group: str) -> int:
+        """Slot of a PodGroup's job."""
+        slot = self.world.slot_of(group)
+        assert slot is not None
+        return slot
+
     def pod(self, name: str) -> int:
         """Slot of a bound pod."""
         return next(p for p, known in self.by_slot.items() if known == name)
@@ -70,8 +76,7 @@ class Asked:
     def pod_set(self, name: str) -> tuple[int, int]:
         """(slot of the job, slot of the pod set) of a pod."""
         group, index = next(key for key, names in self.names.names.items() if name in names)
-        slot = self.world.slot_of(group)
-        assert slot is not None
+        slot = self.job(group)
         at = int(self.world.record["jobs"][slot]["first_pod_set"])
         for _ in range(index):
             at = int(self.world.record["pod_sets"][at]["next"])
@@ -114,7 +119,7 @@ def gang_state(case: Case) -> Outcome:
         waits = any(t["status"] in ("Pending", "Pipelined") for t in tasks)
         value = _skips_condition(waits, _scheduled(tasks), case["min_available"])
     else:
-        counts = Counter(case["status_counts"])
+        counts: Counter[str] = Counter(case["status_counts"])
         pipelined = counts["Pipelined"] if case["op"] == "gang_pipelined" else 0
         ready = sum(counts[status] for status in READY)
         value = _counts_suffice(ready, pipelined, case["pending_best_effort"], case["min_available"])
@@ -286,7 +291,7 @@ def _ask_enqueueable(worlds: Any, records: Any, slot: int, with_hook: bool) -> b
 def enqueueable(case: Case) -> Outcome:
     """Whether a PodGroup may be admitted, after it was."""
     asked = Asked(case)
-    slot = asked.world.slot_of(case["podgroups"][0]["name"])
+    slot = asked.job(case["podgroups"][0]["name"])
     value = _ask_enqueueable(asked.world.records, asked.records, slot, case["call_enqueued_hook_before_check"])
     facts = Facts()
     facts.check("enqueueable", case["expect"]["enqueueable"], bool(value))
@@ -312,7 +317,7 @@ def sla(case: Case) -> Outcome:
         ],
     }
     asked = Asked(whole)
-    left, right = asked.world.slot_of("ns/left"), asked.world.slot_of("ns/right")
+    left, right = asked.job("ns/left"), asked.job("ns/right")
     order = _ask_job_order(asked.world.records, asked.records, left, right)
     facts = Facts()
     facts.check("left_before_right", case["expect"]["left_before_right"], order < 0)
