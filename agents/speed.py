@@ -7,8 +7,10 @@ counts the best run; stepping counts the best of three stretches.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import math
 import os
 import platform
 import subprocess
@@ -111,6 +113,8 @@ def measure(
         least_s: how long each rate is measured.
         tell: called with the name of what is measured next.
     """
+    if not 0 < least_s < math.inf:
+        raise GanglineError(f"seconds is {least_s}, expected more than 0")
     if trace is not None and not Path(trace).is_file():
         raise GanglineError(f"trace {trace}: no such file, expected Philly as CSV")
     rows: list[Row] = []
@@ -419,7 +423,9 @@ def _peer_rows(least_s: float) -> list[Row]:
     """Other environments in the same run, where they are installed."""
     if importlib.util.find_spec("gpu_choochoo") is None:
         return [_cartpole(least_s), Row("peer: gpu-choochoo", None, "steps/s", note="not installed")]
-    return [_cartpole(least_s), *_choochoo_rows(least_s)]
+    with contextlib.redirect_stdout(sys.stderr):  # it prints, and what we print may be JSON
+        rows = _choochoo_rows(least_s)
+    return [_cartpole(least_s), *rows]
 
 
 def _cartpole(least_s: float, num_envs: int = 256) -> Row:

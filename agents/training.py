@@ -148,6 +148,10 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
 
     if config.resume is not None:
         config = resumed(config, arguments)
+    if config.seed < 0:
+        raise GanglineError(f"seed is {config.seed}, expected a whole number of at least 0")
+    if config.evaluation.traces < 1:
+        raise GanglineError(f"evaluation.traces is {config.evaluation.traces}, expected at least 1")
     if config.seeds < 1:
         raise GanglineError(f"seeds is {config.seeds}, expected how many agents to train: at least 1")
     world = world_of(config)

@@ -62,3 +62,5 @@ def test_speed_replays_a_given_trace_at_one_and_four_times_the_jobs(tmp_path):
 def test_speed_of_a_trace_that_is_not_there_is_one_line(capsys):
     assert main(["speed", "--trace", "nowhere.csv", "--no-compile", "--seconds", "0.01"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
+    assert main(["speed", "--seconds", "0"]) == 2
+    assert capsys.readouterr().err == "gangline: seconds is 0.0, expected more than 0\n"

@@ -158,7 +158,9 @@ def test_several_seeds_are_trained_and_compared_in_one_run(tmp_path):
     assert trained == {"trained, seed 3", "trained, seed 4"}
     for name in ("seed-3/model.zip", "seed-4/model.zip", "seed-3/curve.csv", "learning.png", "frontier.png"):
         assert (tmp_path / name).stat().st_size > 0, name
-    assert main([*TINY, "seeds=0", f"run_dir={tmp_path / 'none'}"]) == 2
+    for bad in ("seeds=0", "seed=-1", "evaluation.traces=0"):
+        assert main([*TINY, bad, f"run_dir={tmp_path / 'none'}"]) == 2
+    assert not (tmp_path / "none").exists()
 
 
 def test_resuming_with_other_settings_or_from_nothing_is_refused_by_name(tmp_path, capsys):

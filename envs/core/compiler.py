@@ -34,7 +34,7 @@ _NEEDLESS_PASSES = (
     "DumpParforDiagnostics",
 )
 
-_state = {"depth": 0, "has_announced": False}
+_state = {"has_announced": False}
 
 
 class KernelCompiler(Compiler):  # type: ignore[misc]
@@ -53,12 +53,10 @@ def _compiling() -> Iterator[None]:
         _state["has_announced"] = True
         print("gangline: compiling (once after installation or a change, then cached) ...", file=sys.stderr, flush=True)
     was_collecting = gc.isenabled()
-    _state["depth"] += 1
     gc.disable()
     try:
         yield
     finally:
-        _state["depth"] -= 1
         if was_collecting:
             gc.enable()
 

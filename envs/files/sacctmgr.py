@@ -85,15 +85,9 @@ PASSED_OVER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Association:
-    """An account, or a user in an account. Limits that are not set are None (numbers, times) or empty (TRES)."""
+class Limits:
+    """What associations and qualities of service limit alike; not set: None (numbers, times) or empty (TRES)."""
 
-    account: str
-    user: str | None = None  # None = the account itself
-    parent: str | None = None  # of an account: the account above; of a user: the account; None = root
-    partition: str | None = None
-    shares: int | str = 1  # or SHARES_PARENT
-    priority: int = 0
     grp_jobs: int | None = None
     grp_jobs_accrue: int | None = None
     grp_submit: int | None = None
@@ -101,13 +95,25 @@ class Association:
     grp_tres_mins: Mapping[str, int] = field(default_factory=dict)
     grp_tres_run_mins: Mapping[str, int] = field(default_factory=dict)
     grp_wall_ms: int | None = None
-    max_jobs: int | None = None
-    max_jobs_accrue: int | None = None
-    max_submit: int | None = None
     max_tres: Mapping[str, int] = field(default_factory=dict)
     max_tres_per_node: Mapping[str, int] = field(default_factory=dict)
     max_tres_mins: Mapping[str, int] = field(default_factory=dict)
     max_wall_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Association(Limits):
+    """An account, or a user in an account."""
+
+    account: str
+    user: str | None = None  # None = the account itself
+    parent: str | None = None  # of an account: the account above; of a user: the account; None = root
+    partition: str | None = None
+    shares: int | str = 1  # or SHARES_PARENT
+    priority: int = 0
+    max_jobs: int | None = None
+    max_jobs_accrue: int | None = None
+    max_submit: int | None = None
     qos: tuple[str, ...] = ()
     default_qos: str | None = None
     number: int | None = None  # in order of creation
@@ -166,8 +172,8 @@ class Accounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qos:
-    """A quality of service. Limits that are not set are None (numbers, times) or empty (TRES)."""
+class Qos(Limits):
+    """A quality of service."""
 
     name: str
     priority: int = 0
@@ -179,18 +185,7 @@ class Qos:
     usage_factor: float = 1.0
     usage_threshold: float | None = None
     limit_factor: float = 1.0
-    grp_jobs: int | None = None
-    grp_jobs_accrue: int | None = None
-    grp_submit: int | None = None
-    grp_tres: Mapping[str, int] = field(default_factory=dict)
-    grp_tres_mins: Mapping[str, int] = field(default_factory=dict)
-    grp_tres_run_mins: Mapping[str, int] = field(default_factory=dict)
-    grp_wall_ms: int | None = None
-    max_tres: Mapping[str, int] = field(default_factory=dict)
-    max_tres_per_node: Mapping[str, int] = field(default_factory=dict)
-    max_tres_mins: Mapping[str, int] = field(default_factory=dict)
     min_tres: Mapping[str, int] = field(default_factory=dict)
-    max_wall_ms: int | None = None
     max_tres_per_user: Mapping[str, int] = field(default_factory=dict)
     max_tres_per_account: Mapping[str, int] = field(default_factory=dict)
     max_jobs_per_user: int | None = None

@@ -32,7 +32,7 @@ OPTIONS = {n: inspect.signature(import_module(f"gangline.baselines.{n}").build).
 RULED = tuple(n for n in BASELINES if "rule" in OPTIONS[n])
 # Volcano decides in sessions a second apart: its first one lets gangs in and places nobody. It knows no reservations.
 AT_ONCE = tuple(n for n in BASELINES if n != "volcano")
-TRUTHFUL = tuple(n for n in AT_ONCE if n != "srtf_oracle")  # all but the one that is told; compared at single cycles
+TRUTHFUL = tuple(n for n in BASELINES if n != "srtf_oracle")  # all but the one that is told
 HOURS = 60  # minutes
 
 
@@ -552,6 +552,11 @@ def poison(w: World, rng: np.random.Generator) -> None:
         progress["cycle_ms"] = rng.integers(0, 1_800_000)
 
 
+def whole_second(time_ms: int) -> int:
+    """The next whole second: Volcano's sessions begin there."""
+    return -(-time_ms // 1000) * 1000
+
+
 @cache
 def decisions(name: str) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ...]]]]:
     """Non-empty first decisions at random instants of a run: as they are, and with the hidden truth poisoned."""
@@ -563,13 +568,13 @@ def decisions(name: str) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ..
     asked = base.build(name, **({"order": "claim", "backfill": True} if name == "committed" else {}))
     blocking = base.build("fifo")
     for step in range(80):
-        w.run(blocking, w.now_ms + int(rng.integers(0, span_ms // 40)))
+        w.run(blocking, whole_second(w.now_ms + int(rng.integers(0, span_ms // 40))))
         as_it_is.set_state(w.get_state())
         if step % 2:  # nobody is asked for a while: jobs come and go, and there is much to decide
-            as_it_is.advance(w.now_ms + span_ms // 50)
+            as_it_is.advance(whole_second(w.now_ms + span_ms // 50))
         other.set_state(as_it_is.get_state())
         poison(other, rng)
-        next_asked = [world.cycles(asked, 1) for world in (as_it_is, other)]
+        next_asked = [world.cycles(asked, 1 if name in AT_ONCE else 2) for world in (as_it_is, other)]
         pair = (
             [*commands_of(as_it_is), (next_asked[0] or -2,)],
             [*commands_of(other), (next_asked[1] or -2,)],
@@ -579,7 +584,12 @@ def decisions(name: str) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ..
     return pairs
 
 
-@pytest.mark.parametrize("name", TRUTHFUL)
+KNOWN_TO_DIFFER = pytest.mark.xfail(
+    reason="Volcano's second session at an instant differs; cause not found yet", strict=True
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN_TO_DIFFER) if n == "volcano" else n for n in TRUTHFUL])
 def test_hidden_truth_changes_no_decision(name: str) -> None:
     for as_it_is, with_poison in decisions(name):
         assert as_it_is == with_poison
