@@ -584,9 +584,7 @@ def decisions(name: str) -> list[tuple[list[tuple[int, ...]], list[tuple[int, ..
     return pairs
 
 
-KNOWN_TO_DIFFER = pytest.mark.xfail(
-    reason="Volcano's second session at an instant differs; cause not found yet", strict=True
-)
+KNOWN_TO_DIFFER = pytest.mark.xfail(reason="a second session at an instant differs; cause not found", strict=True)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN_TO_DIFFER) if n == "volcano" else n for n in TRUTHFUL])
