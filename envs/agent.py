@@ -109,9 +109,15 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
             ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
             ("oldest", np.int64, (size.max_tenants,)),
-            ("tenant_head", np.int32, (size.max_tenants,)),
+            ("tenant_head", np.int32, (size.max_tenants,)),  # group whose head is the tenant's first job
             ("usage_share", np.float64, (size.max_tenants,)),  # scratch
+            ("rows_of", np.int64),  # queue_version that the queue rows are of
+            # scratch of choosing rows: the next job of each group that waits, and the group's smallest claim
             ("cursor", np.int32, (size.max_groups,)),
+            ("cursor_row", np.int32, (size.max_groups,)),
+            ("cursor_key", np.int64, (size.max_groups,)),
+            ("cursor_group", np.int32, (size.max_groups,)),
+            ("cursor_claim", np.int64, (size.max_groups,)),
         ],
         align=True,
     )

@@ -476,6 +476,7 @@ class Batch:
                     w[name][: len(values)] = values
                 else:
                     w[name] = values
+        self.worlds["jobs"]["cost_of_search"] = 0
         self.envs[:] = state["envs"]
         self._rows_per_env = state["rows_per_env"]
         if self._rows_per_env:

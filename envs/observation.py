@@ -19,7 +19,7 @@ import numpy as np
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.fair_share import decayed_usage, refresh_shares
 from gangline.envs.core.preemption import visible_loss
-from gangline.envs.core.queue import following, precedes, shortest
+from gangline.envs.core.queue import following, heads_before, shortest
 from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, JobState, NodeState
 from gangline.envs.errors import GanglineError
 
@@ -117,22 +117,26 @@ HOUR_MS = 3_600_000.0
 WEEK_MS = 7 * 24 * HOUR_MS
 
 
+LOG_STEPS = 128  # steps of the table of logarithms between 1 and 2
+_MIDDLES = 1.0 + (np.arange(LOG_STEPS) + 0.5) / LOG_STEPS
+_MIDDLES[0] = 1.0  # log(1 + 0) is 0
+LOG_TABLE = np.stack([1.0 / _MIDDLES, np.log(_MIDDLES)], axis=1)  # (steps, 2): 1 / c and log c of each step's middle
+LOG_OF_COUNT = np.log1p(np.arange(256.0))  # log(1 + n)
+
+
 @helper
 def log_1_plus(x: float) -> float:
-    """log(1 + x) of x >= 0 to ten digits, the same on every machine; an observation has a hundred of them.
+    """log(1 + x) of x >= 0 to ten digits; an observation has a hundred of them.
 
-    1 + x = m 2^e with m in [.71, 1.41], taken from its bits; log m = 2 artanh((m - 1) / (m + 1)) as a series.
+    1 + x = m 2^e with m in [1, 2), taken from its bits; log m = log c + log(1 + r) with c the middle of the step of the
+    table that m lies in, r = m / c - 1 below 1/128, as a series.
     """
     bits = np.float64(1.0 + x).view(np.int64)
     exponent = (bits >> 52) - 1023
     mantissa = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
-    if mantissa > 1.4142135623730951:
-        mantissa *= 0.5
-        exponent += 1
-    s = (mantissa - 1.0) / (mantissa + 1.0)
-    z = s * s
-    series = 1.0 + z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0 + z * (1.0 / 11.0)))))
-    return exponent * 0.6931471805599453 + 2.0 * s * series
+    step = (bits >> 45) & (LOG_STEPS - 1)
+    r = mantissa * LOG_TABLE[step, 0] - 1.0
+    return exponent * 0.6931471805599453 + LOG_TABLE[step, 1] + r * (1.0 - r * (0.5 - r * (1.0 / 3.0 - r * 0.25)))
 
 
 @helper
@@ -142,9 +146,22 @@ def log_scale(x: float) -> float:
 
 
 @helper
+def log_count(n: int) -> float:
+    """log(1 + n) of a whole number n >= 0."""
+    return LOG_OF_COUNT[n] if n < 256 else log_1_plus(n)
+
+
+@helper
+def log_gpus(gpus: int) -> float:
+    """log(1 + GPUs) of an amount in milli-GPU."""
+    whole = gpus // ONE_GPU
+    return log_count(whole) if whole * ONE_GPU == gpus else log_1_plus(gpus / ONE_GPU)
+
+
+@helper
 def log_hours(ms: float) -> float:
     """log(1 + minutes) / 10: an hour is .41, a day .73, a month 1.07."""
-    return log_1_plus(max(ms, 0.0) / 60_000.0) * 0.1
+    return log_1_plus(max(ms, 0.0) * (1.0 / 60_000.0)) * 0.1
 
 
 @helper
@@ -162,17 +179,17 @@ def read_usage_shares(w: Any, shares: Any) -> None:
 @helper
 def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
     """Time, load and holes of the whole cluster: one row."""
-    total = max(w.gpus_total, 1)
+    share = 1.0 / max(w.gpus_total, 1)
     phase = (w.now_ms + w.time_offset_ms + agent.epoch_ms) / HOUR_MS
     out[0] = math.sin(phase * (2.0 * math.pi / 24.0))
     out[1] = math.cos(phase * (2.0 * math.pi / 24.0))
     out[2] = math.sin(phase * (2.0 * math.pi / 168.0))
     out[3] = math.cos(phase * (2.0 * math.pi / 168.0))
-    out[4] = w.gpus_held / total
-    out[5] = w.gpus_up / total
-    out[6] = w.demand / total / 4.0
-    out[7] = w.gpus_waiting / total / 4.0
-    out[8] = log_scale(w.num_waiting)
+    out[4] = w.gpus_held * share
+    out[5] = w.gpus_up * share
+    out[6] = w.demand * share * 0.25
+    out[7] = w.gpus_waiting * share * 0.25
+    out[8] = log_count(w.num_waiting) * 0.1
     empty = 0
     hole = 0
     for n in range(w.num_nodes):
@@ -189,29 +206,29 @@ def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
 @helper
 def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
     """One row per tenant: entitlement, what it holds, wants and has used, and what waits."""
-    total = float(max(w.gpus_total, 1))
+    share = 1.0 / max(w.gpus_total, 1)
     for k in range(min(w.num_tenants, rows)):
         tenant = w.tenants[k]
         at = k * NUM_TENANT
         out[at] = 1.0
-        out[at + 1] = tenant.entitled / total
-        out[at + 2] = tenant.held / total
-        out[at + 3] = tenant.fair / total
-        out[at + 4] = (tenant.held - tenant.fair) / total
+        out[at + 1] = tenant.entitled * share
+        out[at + 2] = tenant.held * share
+        out[at + 3] = tenant.fair * share
+        out[at + 4] = (tenant.held - tenant.fair) * share
         out[at + 5] = env.usage_share[k]
-        out[at + 6] = tenant.demand / total / 4.0
-        out[at + 7] = max(0, tenant.entitled - tenant.held) / total
-        out[at + 8] = max(0, tenant.held - tenant.entitled) / total
-        out[at + 9] = log_scale(tenant.num_waiting)
-        out[at + 10] = tenant.gpus_waiting / total / 4.0
+        out[at + 6] = tenant.demand * share * 0.25
+        out[at + 7] = max(0, tenant.entitled - tenant.held) * share
+        out[at + 8] = max(0, tenant.held - tenant.entitled) * share
+        out[at + 9] = log_count(tenant.num_waiting) * 0.1
+        out[at + 10] = tenant.gpus_waiting * share * 0.25
         out[at + 11] = log_hours(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
-        out[at + 12] = log_scale(tenant.num_running)
+        out[at + 12] = log_count(tenant.num_running) * 0.1
 
 
 @helper
 def write_nodes(w: Any, rows: int, out: Any) -> None:
     """One row per node; in worlds with more nodes than rows, one per group of consecutive nodes, mean values."""
-    total = float(max(w.gpus_total, 1))
+    share = 1.0 / max(w.gpus_total, 1)
     num_rows = min(rows, w.num_nodes)
     for i in range(num_rows):
         first = i * w.num_nodes // num_rows
@@ -240,68 +257,108 @@ def write_nodes(w: Any, rows: int, out: Any) -> None:
         out[at + 3] = speed / count / 1000.0
         out[at + 4] = up / count
         out[at + 5] = planned / max(gpus, 1)
-        out[at + 6] = gpus / total
+        out[at + 6] = gpus * share
 
 
 @helper
 def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any) -> None:
     """Choose the jobs of the queue block: oldest first, then the heads of the tenants not shown yet, then the shortest.
 
-    Fills `env.queue_jobs`, `env.queue_why` and `oldest` (first submission of each tenant's oldest waiting job).
+    Fills `env.queue_jobs`, `env.queue_why` and `oldest` (first submission of each tenant's oldest waiting job), unless
+    they are of this very queue.
     """
-    count = 0
-    for k in range(w.num_tenants):
-        oldest[k] = NEVER
-        env.tenant_head[k] = NONE
-    g = w.first_group
-    while g != NONE:
-        head = w.groups[g].head
-        env.cursor[g] = head
-        k = w.groups[g].tenant
-        best = env.tenant_head[k]
-        if best == NONE or precedes(w.jobs[head], w.jobs[best]):
-            env.tenant_head[k] = head
-        oldest[k] = min(oldest[k], w.jobs[head].submit_ms)
-        g = w.groups[g].next
-    while count < agent.num_oldest:
-        best = NONE
-        g = w.first_group
-        while g != NONE:
-            at = env.cursor[g]
-            if at != NONE and (best == NONE or precedes(w.jobs[at], w.jobs[best])):
-                best = at
-            g = w.groups[g].next
-        if best == NONE:
-            break
-        env.cursor[w.jobs[best].group] = following(w, best)
-        env.queue_jobs[count] = best
-        env.queue_why[count] = AT_OLDEST
-        count += 1
+    if env.rows_of == w.queue_version:
+        return
+    env.rows_of = w.queue_version
+    num_groups = _read_heads(w, env, oldest)
+    count = _choose_oldest(w, env, agent, num_groups)
     for k in range(w.num_tenants):
         if env.tenant_head[k] != NONE:
-            count = _show(env, count, agent.queue_rows, env.tenant_head[k], AT_TENANT_HEAD)
-    for _ in range(agent.num_shortest):
-        best = NONE
-        g = w.first_group
-        while g != NONE:
-            if env.cursor[g] > NONE - 1:
-                at = shortest(w, g)
-                if best == NONE or _is_shorter(w.jobs[at], w.jobs[best]):
-                    best = at
-            g = w.groups[g].next
-        if best == NONE or w.jobs[best].claim_ms >= NEVER:
-            break
-        env.cursor[w.jobs[best].group] = NONE - 1  # one of each group: the others ask for the same
-        count = _show(env, count, agent.queue_rows, best, AT_SHORTEST)
-    env.num_queue_rows = count
+            count = _show(env, count, agent.queue_rows, w.groups[env.tenant_head[k]].head, AT_TENANT_HEAD)
+    env.num_queue_rows = _choose_shortest(w, env, agent, num_groups, count)
 
 
 @helper
-def _is_shorter(a: Any, b: Any) -> bool:
-    """Whether job a has the smaller claim; equal claims by row."""
-    if a.claim_ms != b.claim_ms:
-        return a.claim_ms < b.claim_ms
-    return a.row < b.row
+def _read_heads(w: Any, env: Any, oldest: Any) -> int:
+    """Note the head and the smallest claim of every group that waits, and each tenant's first; returns their number."""
+    for k in range(w.num_tenants):
+        oldest[k] = NEVER
+        env.tenant_head[k] = NONE
+    count = 0
+    g = w.first_group
+    while g != NONE:
+        group = w.groups[g]
+        env.cursor[count] = group.head
+        env.cursor_key[count] = group.head_key
+        env.cursor_row[count] = group.head_row
+        env.cursor_group[count] = g
+        env.cursor_claim[count] = group.least_claim_ms
+        k = group.tenant
+        if env.tenant_head[k] == NONE or heads_before(group, w.groups[env.tenant_head[k]]):
+            env.tenant_head[k] = g
+        oldest[k] = min(oldest[k], w.jobs[group.head].submit_ms)
+        count += 1
+        g = group.next
+    return count
+
+
+@helper
+def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int) -> int:
+    """Show the first jobs over all groups, merging their orders; returns how many."""
+    count = 0
+    left = num_groups
+    while count < agent.num_oldest and left > 0:
+        best = 0
+        for i in range(1, left):
+            is_before = env.cursor_key[i] < env.cursor_key[best]
+            is_before = is_before or (
+                env.cursor_key[i] == env.cursor_key[best] and env.cursor_row[i] < env.cursor_row[best]
+            )
+            best = i if is_before else best
+        slot = env.cursor[best]
+        env.queue_jobs[count] = slot
+        env.queue_why[count] = AT_OLDEST
+        count += 1
+        after = following(w, slot)
+        if after == NONE:
+            left -= 1
+            env.cursor[best] = env.cursor[left]
+            env.cursor_key[best] = env.cursor_key[left]
+            env.cursor_row[best] = env.cursor_row[left]
+        else:
+            env.cursor[best] = after
+            env.cursor_key[best] = w.jobs[after].order_key
+            env.cursor_row[best] = w.jobs[after].row
+    return count
+
+
+@helper
+def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int) -> int:
+    """Show the jobs with the smallest claims, equal ones by row, one of each group: the others ask for the same.
+
+    Returns the number of rows.
+    """
+    for _ in range(agent.num_shortest):
+        best = NONE
+        best_slot = NONE
+        for i in range(num_groups):
+            if best == NONE or env.cursor_claim[i] < env.cursor_claim[best]:
+                best = i
+                best_slot = NONE
+            elif env.cursor_claim[i] == env.cursor_claim[best] and env.cursor_claim[i] < NEVER:
+                if best_slot == NONE:
+                    best_slot = shortest(w, env.cursor_group[best])
+                slot = shortest(w, env.cursor_group[i])
+                if w.jobs[slot].row < w.jobs[best_slot].row:
+                    best = i
+                    best_slot = slot
+        if best == NONE or env.cursor_claim[best] >= NEVER:
+            break
+        if best_slot == NONE:
+            best_slot = shortest(w, env.cursor_group[best])
+        env.cursor_claim[best] = NEVER
+        count = _show(env, count, agent.queue_rows, best_slot, AT_SHORTEST)
+    return count
 
 
 @helper
@@ -321,7 +378,8 @@ def _show(env: Any, count: int, most: int, slot: int, why: int) -> int:
 @helper
 def write_queue(w: Any, env: Any, out: Any) -> None:
     """One row per job that `choose_queue_rows` has chosen; the masks must have been computed."""
-    total = float(max(w.gpus_total, 1))
+    share = 1.0 / max(w.gpus_total, 1)
+    tenant_step = 1.0 / max(w.num_tenants, 1)
     for i in range(env.num_queue_rows):
         job = w.jobs[env.queue_jobs[i]]
         tenant = w.tenants[job.tenant]
@@ -332,25 +390,25 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 2] = 1.0 if why & AT_TENANT_HEAD else 0.0
         out[at + 3] = 1.0 if why & AT_SHORTEST else 0.0
         out[at + 4] = 1.0 if job.kind == JobKind.TRAINING and job.min_member > 1 else 0.0
-        out[at + 5] = job.gpus_wanted / total
-        out[at + 6] = log_1_plus(job.gpus_wanted / ONE_GPU) * 0.2
-        out[at + 7] = log_scale(job.num_wanted)
-        out[at + 8] = job.gpus_wanted / max(job.num_wanted, 1) / (8.0 * ONE_GPU)
+        out[at + 5] = job.gpus_wanted * share
+        out[at + 6] = log_gpus(job.gpus_wanted) * 0.2
+        out[at + 7] = log_count(job.num_wanted) * 0.1
+        out[at + 8] = job.gpus_wanted / (max(job.num_wanted, 1) * (8.0 * ONE_GPU))
         out[at + 9] = log_hours(w.now_ms - job.submit_ms)
         out[at + 10] = 1.0 if job.claim_ms < NEVER else 0.0
         out[at + 11] = log_hours(job.claim_ms) if job.claim_ms < NEVER else 0.0
-        out[at + 12] = log_scale(job.starts)
+        out[at + 12] = log_count(job.starts) * 0.1
         out[at + 13] = env.fits[i]
         out[at + 14] = env.can_make_room[i]
-        out[at + 15] = job.tenant / max(w.num_tenants, 1)
-        out[at + 16] = tenant.entitled / total
-        out[at + 17] = tenant.held / total
-        out[at + 18] = tenant.fair / total
-        out[at + 19] = (tenant.fair - tenant.held) / total
-        out[at + 20] = tenant.gpus_waiting / total / 4.0
+        out[at + 15] = job.tenant * tenant_step
+        out[at + 16] = tenant.entitled * share
+        out[at + 17] = tenant.held * share
+        out[at + 18] = tenant.fair * share
+        out[at + 19] = (tenant.fair - tenant.held) * share
+        out[at + 20] = tenant.gpus_waiting * share * 0.25
         out[at + 21] = env.usage_share[job.tenant]
         out[at + 22] = 1.0 if tenant.held + job.gpus_wanted <= tenant.fair else 0.0
-        out[at + 23] = log_scale(w.groups[job.group].num_waiting)
+        out[at + 23] = log_count(w.groups[job.group].num_waiting) * 0.1
 
 
 @helper
@@ -378,22 +436,23 @@ def choose_running_rows(w: Any, env: Any, agent: Any) -> None:
 @helper
 def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
     """One row per running job that `choose_running_rows` has chosen."""
-    total = float(max(w.gpus_total, 1))
+    share = 1.0 / max(w.gpus_total, 1)
+    tenant_step = 1.0 / max(w.num_tenants, 1)
     for i in range(env.num_running_rows):
         job = w.jobs[env.running_jobs[i]]
         tenant = w.tenants[job.tenant]
         run_ms = w.now_ms - job.start_ms
         at = i * NUM_RUNNING
         out[at] = 1.0
-        out[at + 1] = job.gpus_bound / total
-        out[at + 2] = log_1_plus(job.gpus_bound / ONE_GPU) * 0.2
+        out[at + 1] = job.gpus_bound * share
+        out[at + 2] = log_gpus(job.gpus_bound) * 0.2
         out[at + 3] = log_hours(run_ms)
-        out[at + 4] = log_scale(env.running_loss[i] / total / HOUR_MS * 1000.0)
+        out[at + 4] = log_scale(env.running_loss[i] * share * (1000.0 / HOUR_MS))
         out[at + 5] = 1.0 if run_ms >= agent.min_run_ms and tenant.held > tenant.fair else 0.0
         out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, log_hours(job.claim_ms - run_ms))
-        out[at + 7] = job.tenant / max(w.num_tenants, 1)
-        out[at + 8] = (tenant.held - tenant.fair) / total
-        out[at + 9] = log_scale(job.preemptions)
+        out[at + 7] = job.tenant * tenant_step
+        out[at + 8] = (tenant.held - tenant.fair) * share
+        out[at + 9] = log_count(job.preemptions) * 0.1
 
 
 @helper

@@ -115,6 +115,9 @@ def start_world(w: Any, rows: Any, schedule: Any) -> None:
     """Set the first events of a fresh world."""
     plan_next_arrival(w, rows)
     plan_next_change(w, schedule)
+    for k in range(w.num_tenants):
+        for n in range(w.num_nodes):
+            w.held_on[k, n] = 0
     for n in range(w.num_nodes):
         plan_node_change(w, n)
     if w.params.usage_tick_ms < NEVER:
@@ -150,6 +153,7 @@ def clear_episode(w: Any, env: Any, agent: Any, begin_ms: int, end_ms: int) -> N
     env.truncated = False
     env.num_queue_rows = 0
     env.num_running_rows = 0
+    env.rows_of = NONE
     read_areas(w, agent.uses_utility, env.areas)
     env.areas_ms = w.now_ms
     clear_transition(env.transition)

@@ -10,8 +10,6 @@ import math
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
-
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import MAX_FLAVORS, MAX_GPUS_PER_NODE, NEVER, NONE, ONE_GPU, NodeState, Shape
 
@@ -117,12 +115,13 @@ def fits_empty_cluster(w: Any, job: Any) -> bool:
 @helper
 def _fill_empty_cluster(w: Any, job: Any) -> bool:
     """Put all pods of a job on a copy of the empty cluster."""
-    idle = np.zeros((w.num_nodes, w.params.num_resources), np.int64)
-    free = np.zeros((w.num_nodes, MAX_GPUS_PER_NODE), np.int64)
+    idle = w.empty_idle
+    free = w.empty_gpus
     for n in range(w.num_nodes):
         for r in range(w.params.num_resources):
             idle[n, r] = w.nodes[n].capacity[r]
-        free[n, : w.nodes[n].num_gpus] = ONE_GPU
+        for g in range(MAX_GPUS_PER_NODE):
+            free[n, g] = ONE_GPU if g < w.nodes[n].num_gpus else 0
     ps = job.first_pod_set
     while ps != NONE:
         pod_set = w.pod_sets[ps]

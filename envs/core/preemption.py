@@ -22,7 +22,19 @@ from gangline.envs.core.transactions import (
     try_command,
     undo,
 )
-from gangline.envs.core.types import MAX_COMMANDS, NEVER, NONE, JobState, PodState, Quota, Result, Shape, Then
+from gangline.envs.core.types import (
+    FREED_FOR,
+    LAST_SEARCH,
+    MAX_COMMANDS,
+    NEVER,
+    NONE,
+    JobState,
+    PodState,
+    Quota,
+    Result,
+    Shape,
+    Then,
+)
 
 
 class VictimRule(IntEnum):
@@ -42,6 +54,7 @@ class Scope(IntEnum):
 
 
 UNAFFORDABLE = 1 << 61
+MIN_RUN = 6  # entry of `candidates_of`: how long a job is protected after its start
 NOT_COMPUTED = -1  # cost of a candidate that nobody has asked for yet
 
 
@@ -53,7 +66,10 @@ def visible_loss(w: Any, job: Any) -> int:
     """
     run = max(0, w.now_ms - job.start_ms) if job.start_ms < NEVER else 0
     if job.checkpoint_interval_ms < NEVER:
-        run = min(run % (job.checkpoint_interval_ms + job.checkpoint_cost_ms), job.checkpoint_interval_ms)
+        cycle = job.checkpoint_interval_ms + job.checkpoint_cost_ms
+        if run >= cycle:
+            run %= cycle
+        run = min(run, job.checkpoint_interval_ms)
     return (run + job.restart_cost_ms) * job.gpus_bound
 
 
@@ -74,7 +90,14 @@ def may_be_stopped(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) -
     """Whether a running job may be a victim for `job`: not protected by its kind, its age or its tenant's share."""
     if victim.is_lifted or not _is_candidate(w, victim, job, scope, min_run_ms):
         return False
-    return scope != Scope.OVER_SHARE or victim.tenant != job.tenant
+    return scope != Scope.OVER_SHARE or _is_over_share(w, victim, job)
+
+
+@helper
+def _is_over_share(w: Any, victim: Any, job: Any) -> bool:
+    """Whether a running job belongs to another tenant that holds more than its fair share, victims so far left out."""
+    tenant = w.tenants[victim.tenant]
+    return victim.tenant != job.tenant and tenant.held - tenant.leaving > tenant.fair
 
 
 @helper
@@ -87,8 +110,7 @@ def _is_candidate(w: Any, victim: Any, job: Any, scope: int, min_run_ms: int) ->
     if victim.touch_ms == w.now_ms:
         return False
     if scope == Scope.OVER_SHARE:
-        tenant = w.tenants[victim.tenant]
-        return tenant.held - tenant.leaving > tenant.fair
+        return True  # if its tenant still is above its share: that changes within a search
     if scope == Scope.LONGER_REMAINING:
         return victim.progress.left > job.progress.left
     return victim.order_key > job.order_key
@@ -209,7 +231,13 @@ def _note_candidates(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) 
     job = w.jobs[slot]
     gpu = w.params.gpu_resource
     if _is_new_search(w, job, rule, scope, min_run_ms):
-        _note_each(w, job, rule, scope, min_run_ms)
+        w.candidates_of[LAST_SEARCH] += 1
+        w.candidates_of[FREED_FOR] = NONE
+        if scope != Scope.OVER_SHARE:
+            _note_each(w, job, rule, scope, min_run_ms)
+    if scope == Scope.OVER_SHARE and w.candidates_of[FREED_FOR] != job.tenant:
+        w.candidates_of[FREED_FOR] = job.tenant
+        _sum_over_share(w, job.tenant)
     pod_set = w.pod_sets[job.first_pod_set]
     if gpu == NONE or not _is_simple(w, job) or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
         return True
@@ -240,7 +268,7 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
         and key[3] == whose
         and key[4] == scope
         and key[5] == rule
-        and key[6] == min_run_ms
+        and key[MIN_RUN] == min_run_ms
     )
     key[0] = 1 + totals.num_events
     key[1] = totals.num_transactions
@@ -248,8 +276,19 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
     key[3] = whose
     key[4] = scope
     key[5] = rule
-    key[6] = min_run_ms
+    key[MIN_RUN] = min_run_ms
     return not is_same
+
+
+@helper
+def _sum_over_share(w: Any, tenant: int) -> None:
+    """What the others that hold more than their share hold on each node: as much may be freed there, or less."""
+    for n in range(w.num_nodes):
+        w.may_free[n] = 0
+    for k in range(w.num_tenants):
+        if k != tenant and w.tenants[k].held > w.tenants[k].fair:
+            for n in range(w.num_nodes):
+                w.may_free[n] += w.held_on[k, n]
 
 
 @helper
@@ -262,6 +301,7 @@ def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None
     while at != NONE:
         victim = w.jobs[at]
         victim.victim_cost = NEVER
+        victim.cost_of_search = w.candidates_of[LAST_SEARCH]
         if _is_candidate(w, victim, job, scope, min_run_ms):
             victim.victim_cost = NOT_COMPUTED
             p = victim.first_pod
@@ -285,12 +325,13 @@ def _most_pods(w: Any, pod_set: Any, n: int) -> int:
 @helper
 def _cost_now(w: Any, victim: Any, job: Any, rule: int, scope: int) -> int:
     """Cost of stopping a job for `job`, lifted ones counted as stopped; NEVER if it may not be, or is lifted itself."""
-    if victim.victim_cost >= NEVER or victim.is_lifted:
+    if victim.is_lifted or (scope == Scope.OVER_SHARE and not _is_over_share(w, victim, job)):
         return NEVER
-    if scope == Scope.OVER_SHARE:
-        tenant = w.tenants[victim.tenant]
-        if victim.tenant == job.tenant or tenant.held - tenant.leaving <= tenant.fair:
-            return NEVER
+    if victim.cost_of_search != w.candidates_of[LAST_SEARCH]:
+        victim.cost_of_search = w.candidates_of[LAST_SEARCH]
+        victim.victim_cost = NOT_COMPUTED if _is_candidate(w, victim, job, scope, w.candidates_of[MIN_RUN]) else NEVER
+    if victim.victim_cost >= NEVER:
+        return NEVER
     if rule == VictimRule.MOST_OVER_SHARE:
         return victim_cost(w, victim, rule)
     if victim.victim_cost == NOT_COMPUTED:

@@ -82,10 +82,11 @@ def enqueue(w: Any, slot: int) -> None:
     job.parent = NONE
     job.min_claim_ms = job.claim_ms
     group.num_waiting += 1
+    w.queue_version += 1
     if group.root == NONE:
         group.root = slot
-        group.head = slot
-        group.head_key = job.order_key
+        group.least_claim_ms = job.claim_ms
+        _set_head(w, group, slot)
         _link_group(w, job.group)
         return
     at = group.root
@@ -105,9 +106,9 @@ def enqueue(w: Any, slot: int) -> None:
     job.parent = at
     while job.parent != NONE and _weight(job.row) > _weight(jobs[job.parent].row):
         _rotate_up(w, group, slot)
+    group.least_claim_ms = jobs[group.root].min_claim_ms
     if precedes(job, jobs[group.head]):
-        group.head = slot
-        group.head_key = job.order_key
+        _set_head(w, group, slot)
 
 
 @helper
@@ -118,9 +119,9 @@ def dequeue(w: Any, slot: int) -> None:
     group = w.groups[job.group]
     job.is_queued = False
     group.num_waiting -= 1
+    w.queue_version += 1
     if group.head == slot:
-        group.head = following(w, slot)
-        group.head_key = jobs[group.head].order_key if group.head != NONE else NEVER
+        _set_head(w, group, following(w, slot))
     while job.left != NONE or job.right != NONE:
         if job.left == NONE:
             child = job.right
@@ -140,7 +141,16 @@ def dequeue(w: Any, slot: int) -> None:
     while above != NONE:
         _pull(jobs, above)
         above = jobs[above].parent
+    group.least_claim_ms = jobs[group.root].min_claim_ms if group.root != NONE else NEVER
     job.parent = NONE
+
+
+@helper
+def _set_head(w: Any, group: Any, slot: int) -> None:
+    """Note the first job of a group, or that there is none, and what orders it among the heads."""
+    group.head = slot
+    group.head_key = w.jobs[slot].order_key if slot != NONE else NEVER
+    group.head_row = w.jobs[slot].row if slot != NONE else NONE
 
 
 @helper
@@ -192,11 +202,19 @@ def first_waiting(w: Any) -> int:
     best = NONE
     g = w.first_group
     while g != NONE:
-        head = w.groups[g].head
-        if best == NONE or precedes(w.jobs[head], w.jobs[best]):
-            best = head
-        g = w.groups[g].next
-    return best
+        group = w.groups[g]
+        if best == NONE or heads_before(group, w.groups[best]):
+            best = g
+        g = group.next
+    return w.groups[best].head if best != NONE else NONE
+
+
+@helper
+def heads_before(a: Any, b: Any) -> bool:
+    """Whether the first job of group a is before that of group b."""
+    if a.head_key != b.head_key:
+        return a.head_key < b.head_key
+    return a.head_row < b.head_row
 
 
 @helper
@@ -265,8 +283,6 @@ def _link_group(w: Any, g: int) -> None:
 def _unlink_group(w: Any, g: int) -> None:
     """Take an empty group out of the list."""
     group = w.groups[g]
-    group.head = NONE
-    group.head_key = NEVER
     if group.prev != NONE:
         w.groups[group.prev].next = group.next
     else:

@@ -311,6 +311,7 @@ def _hold_resources(w: Any, p: int, mask: int, sign: int) -> None:
         node.idle[r] -= sign * pod.held[r]
         node.used[r] += sign * pod.held[r]
         if r == w.params.gpu_resource:
+            w.held_on[w.jobs[pod.job].tenant, pod.node] += sign * pod.held[r]
             for g in range(node.num_gpus):
                 if (pod.gpu_mask >> g) & 1:
                     was_empty = node.gpu_free[g] == ONE_GPU

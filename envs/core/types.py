@@ -354,6 +354,7 @@ JOB = np.dtype(
         ("checkpoint_cost_ms", np.int64),
         ("restart_cost_ms", np.int64),
         ("victim_cost", np.int64),  # within a search: cost of stopping it; NEVER = it may not be stopped
+        ("cost_of_search", np.int64),  # the search that the cost is of
         # what it is (copied from the trace at arrival; `work` and outcomes live in `progress`, hidden)
         ("user", np.int32),
         ("queue", np.int32),
@@ -561,7 +562,9 @@ GROUP = np.dtype(  # waiting jobs of one (tenant, shape), in order
         ("tenant", np.int32),
         ("shape", np.int32),
         ("head", np.int32),  # first job
-        ("head_key", np.int64),
+        ("head_key", np.int64),  # its order_key and row
+        ("head_row", np.int32),
+        ("least_claim_ms", np.int64),  # smallest claim of its jobs
         ("no_room_at", np.int64),  # room_version at which its jobs found no room
         ("next", np.int32),  # list of non-empty groups
         ("prev", np.int32),
@@ -613,6 +616,7 @@ TOTALS = np.dtype(  # since the world began
 
 MAX_COMMANDS = 1024  # of a decision
 NUM_SEARCH_KEYS = 7  # see core/preemption.py
+LAST_SEARCH, FREED_FOR = 7, 8  # further entries of `candidates_of`: number of the search, tenant that `may_free` is for
 MAX_FRAG_CLASSES = 32
 
 JOURNAL = np.dtype(  # how to undo one step of a transaction
@@ -770,6 +774,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("pods_used", np.int32),
             ("free_pod", np.int32),
             ("next_serial", np.int32),
+            ("queue_version", np.int64),  # grows when somebody begins or ceases to wait
             ("reservations_used", np.int32),
             ("free_reservation", np.int32),
             ("first_running", np.int32),
@@ -802,7 +807,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
                 (size.max_shapes,),
             ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
-            ("candidates_of", np.int64, (NUM_SEARCH_KEYS,)),  # for which search the candidate victims have been noted
+            ("candidates_of", np.int64, (NUM_SEARCH_KEYS + 2,)),  # for which search candidate victims have been noted
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
@@ -823,6 +828,9 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
                 (size.max_nodes,),
             ),  # scratch of a search for victims: milli-GPU they hold on each node
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
+            ("empty_idle", np.int64, (size.max_nodes, MAX_RESOURCES)),  # scratch: a copy of the empty cluster
+            ("empty_gpus", np.int32, (size.max_nodes, MAX_GPUS_PER_NODE)),
+            ("held_on", np.int64, (size.max_tenants, size.max_nodes)),  # milli-GPU of a tenant's pods on each node
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
             ("jobs", JOB, (size.max_jobs,)),
@@ -843,6 +851,8 @@ SCRATCH = (  # fields of a world that hold nothing between two changes
     "may_free",
     "candidates_of",
     "domain_fit",
+    "empty_idle",
+    "empty_gpus",
     "scratch",
     "probe",
 )
