@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gangline.agents.keeper import Keeper, Stopped
 from gangline.envs import config as configs
 from gangline.envs.config import WorldConfig, from_mapping, load_world, merged
 from gangline.envs.errors import GanglineError, unknown_name
@@ -212,7 +213,7 @@ def _train_one(
     """Train the agent of one seed, from the beginning or from its checkpoint, and save it."""
     place.mkdir(exist_ok=True)
     started = time.perf_counter()
-    keeper = algorithm.Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
+    keeper = Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
     with _progress(console) as bar:
         task = bar.add_task(f"training, seed {seed}", total=settings["total_steps"], score="")
 
@@ -222,7 +223,7 @@ def _train_one(
         with _stops_at_the_next_update(keeper):
             try:
                 model = algorithm.train(world, seed=seed, report=tell, log_dir=place, keeper=keeper, **settings)
-            except algorithm.Stopped:
+            except Stopped:
                 folder = place if config.seeds == 1 else place.parent
                 raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
     seconds = time.perf_counter() - started

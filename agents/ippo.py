@@ -1,0 +1,12 @@
+"""Independent PPO: one agent per tenant, one shared network, each values what it sees itself. See `agents/ppo.py`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gangline.agents import ppo
+from gangline.agents.ppo import load, save
+
+__all__ = ["load", "save", "train"]
+
+train = partial(ppo.train, tenants=True, central_value=False)
