@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gangline.agents.ppo import OneAgent
+from gangline.agents.batches import OneAgent
 from gangline.baselines import base
-from gangline.envs.agent import Kind
 from gangline.envs.core.compiled import kernel
 from gangline.envs.core.driver import reorder_queue
 from gangline.envs.core.types import DECISION, NONE, Op
@@ -97,14 +96,13 @@ def ask(
     actions[i] = WAIT
     rows = agent.queue_rows
     for t in range(decision.num_transactions):
-        placed, node, evicted, admitted, reserved = NONE, NONE, NONE, NONE, NONE
+        placed, evicted, admitted, reserved = NONE, NONE, NONE, NONE
         for c in range(decision.num_commands):
             command = decision.commands[c]
             if command.transaction != t:
                 continue
             if command.op == Op.PLACE and placed == NONE:
                 placed = command.job
-                node = command.node
             elif command.op == Op.EVICT:
                 evicted = command.job
             elif command.op == Op.ADMIT:

@@ -10,6 +10,7 @@ Plain torch: `agents/policies.py` makes a policy of Stable-Baselines3 of it, `ag
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,7 +78,7 @@ class Layout:
             own_first=own_first,
         )
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain data, as it is saved with a model."""
         return asdict(self)
 

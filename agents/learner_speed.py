@@ -9,14 +9,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from gangline.agents import maskable_ppo, ppo
+from gangline.agents.batches import batch_of
+from gangline.agents.kernel_net import Layout
 from gangline.agents.sb3_env import BatchVecEnv
 from gangline.envs.config import WorldConfig, load_world
 
-SETTINGS = {"steps_per_rollout": 32, "batch_size": 2048, "epochs": 4}
+SETTINGS: dict[str, Any] = {"steps_per_rollout": 32, "batch_size": 2048, "epochs": 4}
 
 
 def measure(world: WorldConfig, num_envs: int, rounds: int) -> dict[str, float]:
@@ -40,8 +43,8 @@ def measure(world: WorldConfig, num_envs: int, rounds: int) -> dict[str, float]:
 
 def _own(world: WorldConfig, num_envs: int) -> Callable[[], object]:
     torch.manual_seed(0)
-    batch = ppo.OneAgent(world, num_envs)
-    net = ppo.PolicyNet(ppo.Layout.of(batch.agent, every_kind=True), 32)
+    batch = batch_of(world, num_envs, tenants=False)
+    net = ppo.PolicyNet(Layout.of(batch.agent, every_kind=True), 32)
     learner = ppo.Learner(batch, net, ppo.Settings(**SETTINGS), seed=0)
     learner.begin()
     return learner.improve

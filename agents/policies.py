@@ -15,7 +15,7 @@ from gangline.agents.kernel_net import KernelNet, Layout
 class KernelPolicy(MaskableActorCriticPolicy):
     """The kernel net as a policy of MaskablePPO. `layout` and `hidden` are saved with the model."""
 
-    def __init__(self, *args: Any, layout: dict[str, int], hidden: int = 32, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, layout: dict[str, Any], hidden: int = 32, **kwargs: Any) -> None:
         self.layout = Layout(**layout)
         self.hidden = hidden
         super().__init__(*args, **kwargs)

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from gangline.agents import checkpoint, learning_curve
+from gangline.agents.batches import SeveralAgents, batch_of
 from gangline.agents.keeper import Keeper, Report, Stopped
 from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout
-from gangline.envs.cluster_env import MAX_SEED, Batch
+from gangline.agents.pairs import met_by_pairs
+from gangline.envs.cluster_env import MAX_SEED
 from gangline.envs.config import WorldConfig
 from gangline.envs.errors import GanglineError
 from gangline.envs.observation import NUM_TENANT
@@ -92,7 +94,7 @@ def train(
         forced_share=forced_share,
         paired=paired,
     )
-    batch = _tenants_batch(world, num_envs) if tenants else OneAgent(world, num_envs)
+    batch = batch_of(world, num_envs, tenants=tenants)
     layout = Layout.of(batch.agent, every_kind=True, own_first=tenants)
     torch.manual_seed(seed)
     net = PolicyNet(layout, hidden, central_value=central_value)
@@ -178,8 +180,8 @@ class PolicyNet(nn.Module):
                 nn.init.orthogonal_(module.weight, float(np.sqrt(2)))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for last in (self.kernel.score, self.kernel.kind[-1]):
-            nn.init.orthogonal_(last.weight, 0.01)  # nothing is preferred at first
+        for last in (self.kernel.score, *list(self.kernel.kind)[-1:]):
+            nn.init.orthogonal_(last.weight, 0.01)  # type: ignore[arg-type]  # nothing is preferred at first
         nn.init.orthogonal_(self.value.weight, 1.0)
 
     def forward(
@@ -281,108 +283,6 @@ def load(path: Path) -> Model:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# Environments
-# ---------------------------------------------------------------------------------------------------------------
-
-
-class SeveralAgents(Protocol):
-    """Environments stepped together, each with the same number of agents. `envs/multi_agent_env.TenantsBatch` is one.
-
-    Attributes:
-        agent: AGENT record.
-        observations: (num_envs, num_agents, flat_size) float32; masks: (num_envs, num_agents, num_actions) int8.
-        actions: (num_envs, num_agents) int64, read by `step`.
-        rewards: (num_envs, num_agents) of the last step; discounts: (num_envs,), exp(-beta dt) of it.
-        terminated, truncated: (num_envs,) bool.
-    """
-
-    num_envs: int
-
-    @property
-    def num_agents(self) -> int: ...  # noqa: D102
-    @property
-    def agent(self) -> np.void: ...  # noqa: D102
-    @property
-    def observations(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def masks(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def actions(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def rewards(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def discounts(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def terminated(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def truncated(self) -> np.ndarray: ...  # noqa: D102
-
-    def reset_one(self, i: int, seed: int, options: Mapping[str, Any]) -> Any:
-        """Draw environment i's next episode."""
-
-    def begin(self, lo: int, hi: int) -> None:
-        """Go to the first choice."""
-
-    def step(self, lo: int, hi: int) -> None:
-        """Apply `actions`."""
-
-    def state(self) -> dict[str, Any]:
-        """Everything that can change."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Return to a state."""
-
-
-class OneAgent:
-    """The batch of single-agent environments, as one with one agent in each."""
-
-    num_agents = 1
-
-    def __init__(self, world: WorldConfig, num_envs: int) -> None:
-        own = [*world.observation.own_blocks, *(n for n in world.reward.weights if "." in n)]
-        if own:
-            raise GanglineError(f"{own[0]!r} is Python code, expected only built-in blocks and terms in a batch")
-        self.batch = Batch(world, num_envs)
-        if self.batch.actions.shape[1] != 1:
-            raise GanglineError(
-                f"time.commands_per_tick is {self.batch.actions.shape[1]}, expected 1: the agent takes one action a step"
-            )
-        self.num_envs = num_envs
-        self.agent = self.batch.agent
-        self.observations, self.masks = self.batch.observations[:, None], self.batch.masks[:, None]
-        self.actions = self.batch.actions
-        self.reset_one, self.begin, self.step = self.batch.reset_one, self.batch.begin, self.batch.step
-        self.state, self.restore = self.batch.state, self.batch.restore
-
-    @property
-    def rewards(self) -> np.ndarray:
-        """(num_envs, 1) of the last step."""
-        return self.batch.envs["reward"][:, None].copy()  # type: ignore[no-any-return]
-
-    @property
-    def discounts(self) -> np.ndarray:
-        """(num_envs,) exp(-beta dt) of the last step."""
-        return self.batch.envs["transition"]["discount"].copy()  # type: ignore[no-any-return]
-
-    @property
-    def terminated(self) -> np.ndarray:
-        """(num_envs,) bool."""
-        return self.batch.envs["terminated"].copy()  # type: ignore[no-any-return]
-
-    @property
-    def truncated(self) -> np.ndarray:
-        """(num_envs,) bool."""
-        return self.batch.envs["truncated"].copy()  # type: ignore[no-any-return]
-
-
-def _tenants_batch(world: WorldConfig, num_envs: int) -> SeveralAgents:
-    from gangline.envs.multi_agent_env import TenantsBatch
-
-    batch: SeveralAgents = TenantsBatch(world, num_envs)
-    return batch
-
-
-# ---------------------------------------------------------------------------------------------------------------
 # Learning
 # ---------------------------------------------------------------------------------------------------------------
 
@@ -423,29 +323,36 @@ class Samples:
     Attributes:
         observations, legal, actions, log_probs, values: of one agent at one step each.
         decides: whether the agent had a choice.
-        step, env, agent: where it belongs in the arrays of the rollout.
+        returns, advantages: what came of it.
         team: (steps x num_envs, num_agents, NUM_TENANT) every agent's own row; None without a central value.
+        moment: which of these a sample belongs to.
     """
 
     observations: torch.Tensor
     legal: torch.Tensor
     actions: torch.Tensor
     log_probs: torch.Tensor
-    values: torch.Tensor
     decides: torch.Tensor
-    step: np.ndarray
-    env: np.ndarray
-    agent: np.ndarray
+    values: torch.Tensor
+    returns: torch.Tensor
+    advantages: torch.Tensor
     team: torch.Tensor | None
-    num_envs: int
-    returns: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    advantages: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    moment: torch.Tensor
 
     def team_of(self, chosen: torch.Tensor) -> torch.Tensor | None:
-        """(chosen, num_agents, NUM_TENANT) the other agents' rows beside chosen samples."""
-        if self.team is None:
-            return None
-        return self.team[torch.as_tensor(self.step * self.num_envs + self.env)[chosen]]
+        """(chosen, num_agents, NUM_TENANT) all agents' own rows beside chosen samples."""
+        return None if self.team is None else self.team[self.moment[chosen]]
+
+
+class _Seen(NamedTuple):
+    """The samples of one step; places: (3, samples) step, environment, agent."""
+
+    seen: torch.Tensor
+    legal: torch.Tensor
+    actions: torch.Tensor
+    log_probs: torch.Tensor
+    learns: torch.Tensor
+    places: np.ndarray
 
 
 class Learner:
@@ -516,7 +423,7 @@ class Learner:
         decides = np.zeros(shape, bool)
         discounts, ends = np.ones(shape[:2]), np.zeros(shape[:2], bool)
         clock, episode = np.zeros(shape[:2]), np.zeros(shape[:2], np.int64)
-        kept: list[tuple[Any, ...]] = []
+        kept: list[_Seen] = []
         team = None if net.team is None else torch.zeros(*shape, NUM_TENANT)
         for step in range(shape[0]):
             choice = batch.masks.sum(axis=2, dtype=np.int64) > 1
@@ -546,9 +453,8 @@ class Learner:
             decides[step] = learns
             clock[step], episode[step] = self._clock, self._episode
             of_actions = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
-            kept.append(
-                (seen, legal, actions, of_actions, torch.as_tensor(learns[chosen]), np.full(len(env), step), env, agent)
-            )
+            places = np.stack([np.full(len(env), step), env, agent])
+            kept.append(_Seen(seen, legal, actions, of_actions, torch.as_tensor(learns[chosen]), places))
 
             batch.step(0, batch.num_envs)
             rewards[step], discounts[step] = batch.rewards, batch.discounts
@@ -561,25 +467,18 @@ class Learner:
         advantages = returns - values
         if settings.paired > 1:
             advantages -= met_by_pairs(advantages, decides, clock, episode, settings.paired)
-        seen, legal, actions, of_actions, learns, step, env, agent = (
-            torch.cat(column) if isinstance(column[0], torch.Tensor) else np.concatenate(column)
-            for column in zip(*kept, strict=True)
-        )
-        where = (step, env, agent)
+        where = tuple(np.concatenate([k.places for k in kept], axis=1))  # step, environment, agent
         return Samples(
-            observations=seen,
-            legal=legal,
-            actions=actions,
-            log_probs=of_actions,
+            observations=torch.cat([k.seen for k in kept]),
+            legal=torch.cat([k.legal for k in kept]),
+            actions=torch.cat([k.actions for k in kept]),
+            log_probs=torch.cat([k.log_probs for k in kept]),
+            decides=torch.cat([k.learns for k in kept]),
             values=torch.as_tensor(values[where], dtype=torch.float32),
-            decides=learns,
-            step=step,
-            env=env,
-            agent=agent,
-            team=None if team is None else team.flatten(0, 1),
-            num_envs=batch.num_envs,
             returns=torch.as_tensor(returns[where], dtype=torch.float32),
             advantages=torch.as_tensor(advantages[where], dtype=torch.float32),
+            team=None if team is None else team.flatten(0, 1),
+            moment=torch.as_tensor(where[0] * batch.num_envs + where[1]),
         )
 
     def _end_episodes(self, teacher: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -782,40 +681,6 @@ def time_discounted_returns(
         returns[step] = rewards[step] + discount * ((1.0 - trust) * value + trust * following)
         value, following, is_choice = values[step], returns[step], decides[step]
     return returns
-
-
-def met_by_pairs(
-    advantages: np.ndarray, decides: np.ndarray, clock: np.ndarray, episode: np.ndarray, paired: int
-) -> np.ndarray:
-    """What the others on the same jobs met at the same time: the mean of their advantages, between their decisions.
-
-    Subtracted from an agent's own advantages, the luck of the arrivals goes out of them. Others' actions do not depend
-    on the agent's, so no bias comes in. Where no other was in the same episode at that time, it is 0. Source: DeepRM
-    (Mao et al., HotNets 2016), Decima (SIGCOMM 2019), which take the mean return; here each return is less its state's
-    value, since states drift apart.
-
-    Args:
-        advantages, decides: (steps, num_envs, num_agents).
-        clock: (steps, num_envs), time in the episode, not decreasing; episode: (steps, num_envs), its number.
-        paired: environments [0, paired) are on the same jobs, and so on.
-    """
-    steps, num_envs, num_agents = advantages.shape
-    met, count = np.zeros_like(advantages), np.zeros_like(advantages)
-    for first in range(0, num_envs, paired):
-        for other in range(first, first + paired):
-            for agent in range(num_agents):
-                for number in np.unique(episode[:, other]):
-                    own = decides[:, other, agent] & (episode[:, other] == number)
-                    if not own.any():
-                        continue
-                    times, theirs = clock[own, other], advantages[own, other, agent]
-                    for env in range(first, first + paired):
-                        now = clock[:, env]
-                        same = (episode[:, env] == number) & (now >= times[0]) & (now <= times[-1])
-                        if env != other and same.any():
-                            met[same, env, agent] += np.interp(now[same], times, theirs)
-                            count[same, env, agent] += 1
-    return met / np.maximum(count, 1)
 
 
 def _board(folder: Path) -> Any:
