@@ -15,7 +15,7 @@ import numpy as np
 
 from gangline.agents.batches import OneAgent
 from gangline.baselines import base
-from gangline.envs.core.compiled import kernel
+from gangline.envs.core.compiled import entry_point, helper, kernel
 from gangline.envs.core.driver import reorder_queue
 from gangline.envs.core.types import DECISION, NONE, Op
 from gangline.envs.errors import GanglineError
@@ -43,17 +43,27 @@ class Teacher:
         self._decide = self._scheduler.compiled(self._batch.size)
         self._out = np.zeros(1, DECISION)
         self._queue_order = int(self._batch.template[0]["params"]["queue_order"])
-        self._memory = [self._fresh(i) for i in range(batch.num_envs)]
+        self._memory = np.stack([self._fresh(i) for i in range(batch.num_envs)])
         self._actions = np.zeros(batch.num_envs, np.int64)
+        self._ask: Any = None
 
     def choose(self) -> tuple[np.ndarray, np.ndarray]:
         """((num_envs, 1) actions, (num_envs, 1) bool): what it would do now, and whether the agent can do that."""
         batch = self._batch
-        order = int(self._scheduler.queue_order)
-        for i, memory in enumerate(self._memory):
-            reorder_queue(batch.worlds, i, order)
-            ask(self._decide, batch.worlds, batch.envs, batch.agents, batch.masks, memory, self._out, i, self._actions)
-            reorder_queue(batch.worlds, i, self._queue_order)  # what the agent is shown is in its own order
+        arguments = (
+            self._decide,
+            batch.worlds,
+            batch.envs,
+            batch.agents,
+            batch.masks,
+            self._memory,
+            self._out,
+            int(self._scheduler.queue_order),
+            self._actions,
+        )
+        if self._ask is None:
+            self._ask = entry_point(ask, *arguments)
+        self._ask(*arguments)
         is_known = self._actions != UNKNOWN
         return np.where(is_known, self._actions, WAIT)[:, None], is_known[:, None]
 
@@ -61,13 +71,13 @@ class Teacher:
         """Environment i begins an episode."""
         self._memory[i] = self._fresh(i)
 
-    def state(self) -> list[np.ndarray]:
+    def state(self) -> np.ndarray:
         """What it remembers."""
-        return [memory.copy() for memory in self._memory]
+        return self._memory.copy()
 
-    def restore(self, state: list[np.ndarray]) -> None:
+    def restore(self, state: np.ndarray) -> None:
         """Remember it again."""
-        self._memory = [memory.copy() for memory in state]
+        self._memory[:] = state
 
     def _fresh(self, i: int) -> np.ndarray:
         memory = self._scheduler.private_for(self._batch.world_of(i))
@@ -77,23 +87,41 @@ class Teacher:
 
 @kernel
 def ask(
-    decide: Any, worlds: Any, envs: Any, agents: Any, masks: Any, memory: Any, out: Any, i: int, actions: Any
+    decide: Any,
+    worlds: Any,
+    envs: Any,
+    agents: Any,
+    masks: Any,
+    memory: Any,
+    out: Any,
+    queue_order: int,
+    actions: Any,
 ) -> None:
-    """Write into actions[i] what a compiled scheduler would do in environment i; UNKNOWN if the agent cannot do it.
+    """Write what a compiled scheduler would do in each environment; UNKNOWN where the agent cannot do it.
 
     Args:
-        decide: its door. memory: (bytes,) uint8, what it remembers. out: (1,) DECISION, scratch.
+        decide: its door. memory: (num_envs, bytes) uint8, what it remembers. queue_order: the order of queues it reads.
         worlds, envs: (num_envs,) records; agents: (1,) AGENT; masks: (num_envs, num_actions) int8.
+        out: (1,) DECISION, scratch.
         actions: (num_envs,) int64, written.
     """
-    w = worlds[i]
-    env = envs[i]
-    agent = agents[0]
-    decision = out[0]
-    decision.num_commands = 0
-    decision.num_transactions = 0
-    decide(w, memory, decision)
-    actions[i] = WAIT
+    for i in range(len(worlds)):
+        shown_order = worlds[i].params.queue_order
+        reorder_queue(worlds, i, queue_order)
+        out[0].num_commands = 0
+        out[0].num_transactions = 0
+        decide(worlds[i], memory[i], out[0])
+        reorder_queue(worlds, i, shown_order)  # what the agent is shown is in its own order
+        actions[i] = action_of(out[0], envs[i], agents[0], masks[i])
+
+
+@helper
+def action_of(decision: Any, env: Any, agent: Any, mask: Any) -> int:
+    """The agent's action for the first thing that a decision does: WAIT if nothing, UNKNOWN if it has none for any.
+
+    The rest is not lost: the scheduler is asked again after this action. Where several placement rules would start
+    the job, or several victim rules make room for it, it is the first.
+    """
     rows = agent.queue_rows
     for t in range(decision.num_transactions):
         placed, evicted, admitted, reserved = NONE, NONE, NONE, NONE
@@ -101,7 +129,7 @@ def ask(
             command = decision.commands[c]
             if command.transaction != t:
                 continue
-            if command.op == Op.PLACE and placed == NONE:
+            if command.op == Op.PLACE:
                 placed = command.job
             elif command.op == Op.EVICT:
                 evicted = command.job
@@ -109,10 +137,9 @@ def ask(
                 admitted = command.job
             elif command.op == Op.RESERVE:
                 reserved = command.job
-        actions[i] = UNKNOWN
         first = 1
-        job = placed
         ways = agent.num_rules
+        job = placed
         if placed != NONE and evicted != NONE:
             first += agent.num_rules * rows
             ways = agent.num_victim_rules
@@ -126,15 +153,12 @@ def ask(
             job = reserved
         if job != NONE:
             for row in range(env.num_queue_rows):
-                if env.queue_jobs[row] == job:
-                    for way in range(ways):
-                        action = first + way * rows + row
-                        if masks[i, action] == 1 and actions[i] == UNKNOWN:
-                            actions[i] = action
+                for way in range(ways):
+                    if env.queue_jobs[row] == job and mask[first + way * rows + row] == 1:
+                        return first + way * rows + row
         elif evicted != NONE and agent.may_preempt:
             first = agent.num_actions - agent.running_rows
             for row in range(env.num_running_rows):
-                if env.running_jobs[row] == evicted and masks[i, first + row] == 1:
-                    actions[i] = first + row
-        if actions[i] != UNKNOWN:
-            return  # one thing at a time: it is asked again after this
+                if env.running_jobs[row] == evicted and mask[first + row] == 1:
+                    return first + row
+    return WAIT if decision.num_transactions == 0 else UNKNOWN

@@ -9,4 +9,4 @@ from gangline.agents.ppo import load, save
 
 __all__ = ["load", "save", "train"]
 
-train = partial(ppo.train, tenants=True, central_value=False)
+train = partial(ppo.train, who="tenants", central_value=False)

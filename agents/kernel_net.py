@@ -10,6 +10,7 @@ Plain torch: `agents/policies.py` makes a policy of Stable-Baselines3 of it, `ag
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,12 @@ class Layout:
         """What can be done with a queue row."""
         return self.num_rules + self.num_victim_rules + self.num_more_ways
 
+    def kinds(self) -> list[slice]:
+        """The segments of the actions besides `wait`: one for each way of treating a queue row, one for stopping."""
+        ends = [1 + way * self.queue_rows for way in range(self.num_ways + 1)]
+        stops = [slice(ends[-1], ends[-1] + self.running_rows)] if self.running_rows else []
+        return [slice(first, end) for first, end in pairwise(ends)] + stops
+
     @property
     def num_context(self) -> int:
         """Features that stand beside every row."""
@@ -111,6 +118,25 @@ class Layout:
         """(..., running_rows, NUM_RUNNING)."""
         block = flat[..., self.running_at : self.running_at + self.running_rows * NUM_RUNNING]
         return block.unflatten(-1, (self.running_rows, NUM_RUNNING))
+
+
+def most_probable(layout: Layout, probabilities: np.ndarray) -> np.ndarray:
+    """(batch,) the action to take for good: whether, then in which way, then which job; ties to the lowest index.
+
+    Not the most probable single action: `wait` is one, starting some job is many, each of which may be less probable
+    than waiting when starting any of them is much more so.
+
+    Args:
+        probabilities: (batch, num_actions), 0 where illegal.
+    """
+    kinds = layout.kinds()
+    of_kinds = np.stack([probabilities[:, kind].sum(axis=1) for kind in kinds], axis=1)
+    best = of_kinds.argmax(axis=1)
+    actions = np.zeros(len(probabilities), np.int64)
+    for number, kind in enumerate(kinds):
+        acts = (best == number) & (of_kinds.sum(axis=1) > probabilities[:, 0])
+        actions[acts] = kind.start + probabilities[acts, kind].argmax(axis=1)
+    return actions
 
 
 class KernelNet(nn.Module):

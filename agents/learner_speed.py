@@ -43,7 +43,7 @@ def measure(world: WorldConfig, num_envs: int, rounds: int) -> dict[str, float]:
 
 def _own(world: WorldConfig, num_envs: int) -> Callable[[], object]:
     torch.manual_seed(0)
-    batch = batch_of(world, num_envs, tenants=False)
+    batch = batch_of(world, num_envs)
     net = ppo.PolicyNet(Layout.of(batch.agent, every_kind=True), 32)
     learner = ppo.Learner(batch, net, ppo.Settings(**SETTINGS), seed=0)
     learner.begin()

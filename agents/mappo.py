@@ -13,4 +13,4 @@ from gangline.agents.ppo import load, save
 
 __all__ = ["load", "save", "train"]
 
-train = partial(ppo.train, tenants=True, central_value=True)
+train = partial(ppo.train, who="tenants", central_value=True)

@@ -4,7 +4,7 @@
     returns     targets that value time: each step has its own discount exp(-beta dt)
     update()    a few epochs of the clipped objective over minibatches
 
-With several agents (`tenants`) all share one network: independent PPO (IPPO), or with a value that sees every agent's
+With several agents (`who`) all share one network: independent PPO (IPPO), or with a value that sees every agent's
 tenant (`central_value`, MAPPO). What an agent could not decide (nothing but waiting was legal) is left out of the
 policy's loss. Sources: PPO (Schulman et al., 2017), GAE (Schulman et al., 2016) in semi-Markov form, masks (Huang and
 Ontanon, 2022), MAPPO (Yu et al., 2022), PopArt (van Hasselt et al., 2016).
@@ -25,7 +25,7 @@ from torch import nn
 from gangline.agents import checkpoint, learning_curve
 from gangline.agents.batches import SeveralAgents, batch_of
 from gangline.agents.keeper import Keeper, Report, Stopped
-from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout
+from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout, most_probable
 from gangline.agents.pairs import met_by_pairs
 from gangline.envs.cluster_env import MAX_SEED
 from gangline.envs.config import WorldConfig
@@ -60,7 +60,7 @@ def train(
     clone: str | None = None,
     clone_options: Mapping[str, Any] | None = None,
     clone_steps: int = 50_000,
-    tenants: bool = False,
+    who: str = "cluster",
     central_value: bool = False,
 ) -> Model:
     """Train on episodes of a world.
@@ -79,7 +79,8 @@ def train(
         forced_share: part of the forced waits from which the value learns.
         paired: so many environments play the same jobs, and what they all met at a time is taken off their advantages.
         clone: a baseline to imitate first; clone_options are its options, clone_steps how long.
-        tenants: one agent per tenant; central_value: the value sees all of them.
+        who: acts: one agent for the `cluster`, one for each of the `tenants`, or three `roles` in turn.
+        central_value: the value sees every tenant.
     """
     torch.set_num_threads(1)  # two threads beside any other load run many times slower
     settings = Settings(
@@ -94,10 +95,10 @@ def train(
         forced_share=forced_share,
         paired=paired,
     )
-    batch = batch_of(world, num_envs, tenants=tenants)
-    layout = Layout.of(batch.agent, every_kind=True, own_first=tenants)
+    batch = batch_of(world, num_envs, who)
+    layout = Layout.of(batch.agent, every_kind=True, own_first=who == "tenants")
     torch.manual_seed(seed)
-    net = PolicyNet(layout, hidden, central_value=central_value)
+    net = PolicyNet(layout, hidden, who=who, central_value=central_value)
     learner = Learner(batch, net, settings, seed)
     teacher = None
     if clone is not None:
@@ -126,7 +127,7 @@ def _learn(
     """Imitate, then improve; a checkpoint now and then between two updates."""
     board = None if log_dir is None else _board(log_dir / "tensorboard")
     saved_at = time.monotonic()
-    learner.begin()
+    learner.begin(teacher)
     while learner.num_cloned < clone_steps or learner.num_steps < total_steps:
         if keeper is not None and (keeper.stop or time.monotonic() - saved_at >= keeper.every_s):
             checkpoint.write(learner.state(teacher), keeper.folder)
@@ -163,11 +164,11 @@ class PolicyNet(nn.Module):
     value_mean: torch.Tensor
     value_scale: torch.Tensor
 
-    def __init__(self, layout: Layout, hidden: int, *, central_value: bool = False) -> None:
+    def __init__(self, layout: Layout, hidden: int, *, who: str = "cluster", central_value: bool = False) -> None:
         super().__init__()
         if central_value and not layout.own_first:
-            raise GanglineError("central_value is true for a single agent, expected several (agent=mappo)")
-        self.settings = {"layout": layout.as_dict(), "hidden": hidden, "central_value": central_value}
+            raise GanglineError("agent.central_value is true, expected false: only tenants see different things")
+        self.settings = {"layout": layout.as_dict(), "hidden": hidden, "who": who, "central_value": central_value}
         self.layout = layout
         self.kernel = KernelNet(layout, hidden)
         self.team = nn.Sequential(nn.Linear(NUM_TENANT, hidden), nn.ReLU()) if central_value else None
@@ -229,24 +230,24 @@ class Model:
     num_timesteps: int
 
     @property
-    def has_several_agents(self) -> bool:
-        """Whether it acts for each tenant, from what that tenant sees."""
-        return self.net.layout.own_first
+    def who(self) -> str:
+        """For whom it acts: `cluster`, `tenants` or `roles`."""
+        return str(self.net.settings["who"])
 
     def predict(
         self, observation: np.ndarray, deterministic: bool = True, action_masks: np.ndarray | None = None
     ) -> tuple[np.ndarray, None]:
-        """The most probable legal actions, ties to the lowest index; observations (n,) or (batch, n).
+        """The actions to take for good (`kernel_net.most_probable`); observations (n,) or (batch, n).
 
         The signature is that of Stable-Baselines3's models.
         """
         if action_masks is None or not deterministic:
-            raise ValueError("a model acts by the most probable legal action, expected action_masks and deterministic")
+            raise ValueError("a model acts without chance and by masks, expected action_masks and deterministic")
         flat = torch.as_tensor(np.atleast_2d(observation), dtype=torch.float32)
         legal = torch.as_tensor(np.atleast_2d(action_masks).astype(bool))
         with torch.no_grad():
             logits = self.net.kernel.forward_actor(flat, legal).masked_fill(~legal, ILLEGAL)
-        actions = logits.numpy().argmax(axis=1)
+        actions = most_probable(self.net.layout, torch.softmax(logits, dim=1).numpy())
         return (actions[0] if observation.ndim == 1 else actions), None
 
 
@@ -274,7 +275,8 @@ def load(path: Path) -> Model:
         if content["format"] != FORMAT:
             raise KeyError(content["format"])
         settings = content["settings"]
-        net = PolicyNet(Layout(**settings["layout"]), settings["hidden"], central_value=settings["central_value"])
+        settings["layout"] = Layout(**settings["layout"])
+        net = PolicyNet(**settings)
         net.load_state_dict(content["weights"])
     except Exception as error:  # whatever a damaged or foreign file makes torch say
         reason = " ".join(str(error).split())[:120]
@@ -388,12 +390,14 @@ class Learner:
         last = self.scores[-50:]
         return sum(last) / len(last) if last else None
 
-    def begin(self) -> None:
+    def begin(self, teacher: Any = None) -> None:
         """Begin an episode in every environment, unless they are in one."""
         if not self._has_begun:
             for i in range(self.batch.num_envs):
                 self._next_episode(i)
             self.batch.begin(0, self.batch.num_envs)
+            for i in range(self.batch.num_envs if teacher is not None else 0):
+                teacher.begin(i)
         self._has_begun = True
 
     def improve(self) -> dict[str, float]:

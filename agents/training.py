@@ -143,7 +143,6 @@ def held_out(config: TrainConfig, world: WorldConfig) -> WorldConfig:
 def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     """Train, evaluate, report; returns the run's folder."""
     from gangline.agents import evaluate, report
-    from gangline.agents.evaluate import GreedyPolicy
     from gangline.baselines import base
     from gangline.envs.cluster_env import Batch
 
@@ -176,7 +175,7 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     actors: dict[str, Any] = dict(baselines)
     for seed, place in places.items():
         name = "trained" if len(places) == 1 else f"trained, seed {seed}"
-        actors[name] = GreedyPolicy(algorithm.load(place / "model.zip"))
+        actors[name] = evaluate.policy_of(algorithm.load(place / "model.zip"))
     traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
     runs = []
     with _progress(console) as bar:

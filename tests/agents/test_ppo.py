@@ -10,7 +10,7 @@ from gangline.agents import checkpoint, ppo
 from gangline.agents.batches import batch_of
 from gangline.agents.buffer import time_discounted_advantages
 from gangline.agents.keeper import Keeper, Stopped
-from gangline.agents.kernel_net import KernelNet, Layout
+from gangline.agents.kernel_net import KernelNet, Layout, most_probable
 from gangline.agents.pairs import met_by_pairs
 from gangline.agents.ppo import Learner, PolicyNet, Settings, time_discounted_returns
 from gangline.envs.config import load_world
@@ -110,7 +110,7 @@ class TestPairs:
         assert np.allclose(met, [[1, 0, 0, 0], [5, 4, 0, 0]])
 
     def test_environments_of_a_pair_play_the_same_jobs_through_resets(self):
-        batch = batch_of(WORLD, 4, tenants=False)
+        batch = batch_of(WORLD, 4)
         learner = Learner(batch, PolicyNet(Layout.of(batch.agent), 8), Settings(steps_per_rollout=64, paired=2), seed=3)
         learner.begin()
         assert np.array_equal(batch.observations[0], batch.observations[1])
@@ -157,6 +157,19 @@ class TestNetwork:
         assert (log_probs.exp().sum(dim=1) - 1).abs().max() < 1e-4
         assert (log_probs[~legal] < -1e3).all()
 
+    def test_it_acts_when_acting_is_more_probable_than_waiting_then_picks_the_kind_and_the_row(self):
+        layout = self.layout()  # wait, three jobs to start, two to stop
+        probabilities = np.array(
+            [
+                [0.4, 0.2, 0.15, 0.05, 0.1, 0.1],
+                [0.6, 0.4, 0.0, 0.0, 0.0, 0.0],
+                [0.3, 0.2, 0.0, 0.0, 0.1, 0.4],
+                [0.2, 0.2, 0.2, 0.0, 0.4, 0.0],  # ties: the first kind, its first row
+                [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+            ]
+        )
+        assert most_probable(layout, probabilities).tolist() == [1, 0, 5, 1, 0]
+
     def test_a_central_value_does_not_depend_on_the_order_of_the_others_and_takes_any_number(self):
         batch = GoodAndBadJobs(4, 3)
         net = PolicyNet(Layout.of(batch.agent, own_first=True), 8, central_value=True)
@@ -180,11 +193,11 @@ class TestNetwork:
         agent["shows_queue"] = False
         with pytest.raises(GanglineError, match=r"observation.blocks lacks 'queue'"):
             Layout.of(agent)
-        with pytest.raises(GanglineError, match="central_value is true for a single agent"):
+        with pytest.raises(GanglineError, match="central_value is true, expected false"):
             PolicyNet(Layout.of(agent_record(2)), 8, central_value=True)
 
     def test_without_a_mask_the_flags_of_the_rows_say_what_is_legal(self):
-        batch = batch_of(WORLD, 8, tenants=False)
+        batch = batch_of(WORLD, 8)
         for i in range(8):
             batch.reset_one(i, i, {})
         batch.begin(0, 8)
@@ -225,7 +238,7 @@ class TestLearning:
         assert torch.allclose(loss, only, atol=1e-6)
 
     def test_the_first_epoch_starts_at_a_ratio_of_one(self):
-        batch = batch_of(WORLD, 4, tenants=False)
+        batch = batch_of(WORLD, 4)
         learner = Learner(batch, PolicyNet(Layout.of(batch.agent), 8), Settings(steps_per_rollout=16), seed=0)
         learner.begin()
         samples = learner.collect()
@@ -287,7 +300,7 @@ class TestRuns:
         model = ppo.train(WORLD, total_steps=256, seed=0, report=lambda *_: None, **QUICK)
         ppo.save(model, tmp_path / "model.zip")
         loaded = ppo.load(tmp_path / "model.zip")
-        batch = batch_of(WORLD, 8, tenants=False)
+        batch = batch_of(WORLD, 8)
         for i in range(8):
             batch.reset_one(i, i, {})
         batch.begin(0, 8)
