@@ -177,7 +177,7 @@ def batch_of(world: WorldConfig, num_envs: int, who: str = "cluster", *, keep_lo
     Raises:
         GanglineError: another word, or a world in which they cannot act.
     """
-    one_of("who acts", who, ("cluster", "tenants", "roles"))
+    one_of("agent.who", who, ("cluster", "tenants", "roles"))
     batch: Any
     if who == "tenants":
         from gangline.envs.multi_agent_env import TenantsBatch

@@ -44,7 +44,7 @@ class GreedyPolicy:
 
 @dataclass(frozen=True)
 class SeveralPolicy:
-    """A trained model of agents/ppo.py that acts for tenants or roles: each agent's action from what that agent sees."""
+    """A trained model of agents/ppo.py that acts for tenants or roles, each from what that agent sees."""
 
     model: Any
 

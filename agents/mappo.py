@@ -11,6 +11,7 @@ from functools import partial
 from gangline.agents import ppo
 from gangline.agents.ppo import load, save
 
-__all__ = ["load", "save", "train"]
+__all__ = ["check", "load", "save", "train"]
 
 train = partial(ppo.train, who="tenants", central_value=True)
+check = partial(ppo.check, who="tenants", central_value=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from gangline.agents.keeper import Keeper, Report, Stopped
 from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout, most_probable
 from gangline.agents.pairs import met_by_pairs
 from gangline.envs.cluster_env import MAX_SEED
-from gangline.envs.config import WorldConfig
+from gangline.envs.config import WorldConfig, from_mapping
 from gangline.envs.errors import GanglineError
 from gangline.envs.observation import NUM_TENANT
 
@@ -113,6 +113,36 @@ def train(
         learning_curve.cut(keeper.folder, learner.num_steps)
     _learn(learner, teacher, clone_steps if clone else 0, total_steps, report, log_dir, keeper)
     return Model(net, learner.num_steps)
+
+
+def check(
+    world: WorldConfig,
+    *,
+    num_envs: int = 64,
+    hidden: int = 32,
+    clone: str | None = None,
+    clone_options: Mapping[str, Any] | None = None,
+    clone_steps: int = 50_000,
+    who: str = "cluster",
+    central_value: bool = False,
+    **settings: Any,
+) -> None:
+    """Find fault with the arguments of `train` before anything is begun.
+
+    Raises:
+        GanglineError: one that makes no sense, by name.
+    """
+    for name, value in (("num_envs", num_envs), ("hidden", hidden), ("clone_steps", clone_steps)):
+        if not isinstance(value, int) or value < 1:
+            raise GanglineError(f"agent.{name} is {value!r}, expected a whole number of at least 1")
+    known = {f.name for f in fields(Settings)}
+    from_mapping(Settings, {name: value for name, value in settings.items() if name in known}).check(num_envs)
+    batch = batch_of(world, 1, who)
+    PolicyNet(Layout.of(batch.agent, every_kind=True, own_first=who == "tenants"), 1, central_value=central_value)
+    if clone is not None:
+        from gangline.agents.cloning import Teacher
+
+        Teacher(clone, clone_options or {}, batch)
 
 
 def _learn(
@@ -630,6 +660,8 @@ class Learner:
         Raises:
             ValueError, KeyError, RuntimeError: it belongs to another.
         """
+        if state["settings"] != {**asdict(self.settings), **self.net.settings}:
+            raise ValueError("it was written with other settings")
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.batch.restore(state["environments"])

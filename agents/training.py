@@ -160,6 +160,8 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     algorithm, settings = _algorithm(config.agent)
     first = Batch(world, 1)  # finds fault with the settings before anything is written
     Batch(test_world, 1)
+    if hasattr(algorithm, "check"):
+        algorithm.check(world, **settings)
     folder = Path(config.resume) if config.resume is not None else _new_folder(config)
     if config.resume is None:
         _write_config(config, folder)
