@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gangline.baselines.base import CompiledScheduler
-from gangline.baselines.slurm.accounting import notice_runs, take_in_new_jobs
+from gangline.baselines.slurm.accounting import notice_runs, plan_rejections, take_in_new_jobs
 from gangline.baselines.slurm.backfill import begin_backfill_pass, go_on_with_backfill_pass
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.fair_share import refresh_fair_share
@@ -29,30 +29,30 @@ SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.
 
 def decide_small(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a small world."""
-    return run_controller(w, private[:SMALL_BYTES].view(SMALL)[0], out)
+    return run_controller(w, private[:SMALL_BYTES].view(SMALL)[0], private[SMALL_BYTES:].view(np.int32), out)
 
 
 def decide_medium(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a medium world."""
-    return run_controller(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], out)
+    return run_controller(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], private[MEDIUM_BYTES:].view(np.int32), out)
 
 
 def decide_large(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a large world."""
-    return run_controller(w, private[:LARGE_BYTES].view(LARGE)[0], out)
+    return run_controller(w, private[:LARGE_BYTES].view(LARGE)[0], private[LARGE_BYTES:].view(np.int32), out)
 
 
 DECIDE = dict(zip(SIZE_CLASSES, (decide_small, decide_medium, decide_large), strict=True))
 
 
 @helper
-def run_controller(w: Any, s: Any, out: Any) -> int:
-    """Charge and rank; resume the suspended; a main pass if one is due; a backfill pass if one is due.
+def run_controller(w: Any, s: Any, rows: Any, out: Any) -> int:
+    """Charge and rank; take in new jobs; resume the suspended; then the passes that are due, main and backfill.
 
     A pass sees what its own starts have changed, so it plans one start at a time and goes on at the next call.
     """
     own = s.own[0]
-    has_ended = notice_runs(w, s)
+    has_ended = notice_runs(w, s, rows)
     if own.newcomer != NONE and plan_turns(w, s, out):
         return AGAIN
     if own.stage == Stage.IDLE:
@@ -60,8 +60,10 @@ def run_controller(w: Any, s: Any, out: Any) -> int:
             refresh_fair_share(s)
         if w.now_ms >= own.next_tick_ms:
             tick(w, s)
-        has_new = take_in_new_jobs(w, s)
+        has_new = take_in_new_jobs(w, s, rows)
         note_changes(w, s, has_ended or has_new)
+        if plan_rejections(s, out):
+            return AGAIN
         if plan_turns(w, s, out) or plan_resume(w, s, out):
             return AGAIN
         begin_due_pass(w, s)

@@ -15,7 +15,7 @@ from gangline.baselines.conformance.slurm.formulas import association_names
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.scheduler import slurm
 from gangline.baselines.slurm.setup import accounts_in
-from gangline.baselines.slurm.tables import TYPE_TRES, Reason, Stage, opened
+from gangline.baselines.slurm.tables import BILLING_TRES, TYPE_TRES, Reason, Stage, opened
 from gangline.envs.core import driver
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import AGAIN, NEVER, NONE, JobState, Outcome, PodState
@@ -282,6 +282,8 @@ class Replay:
 
     def tres_class(self, tres: int) -> str:
         """What a TRES is called in a reason."""
+        if tres == BILLING_TRES:
+            return "Billing"
         if tres >= TYPE_TRES or tres == int(self.world.record["params"]["gpu_resource"]):
             return "GRES"
         if tres < len(self.world.names.resources):
@@ -330,4 +332,12 @@ def reason_name(reason: int, tres: str) -> str:
         Reason.ASSOC_GRP_TRES: f"AssocGrp{tres}",
         Reason.ASSOC_MAX_TRES_PER_JOB: f"AssocMax{tres}PerJob",
         Reason.ASSOC_GRP_TRES_MINS: f"AssocGrp{tres}Minutes",
+        Reason.QOS_GRP_WALL: "QOSGrpWallLimit",
+        Reason.ASSOC_GRP_WALL: "AssocGrpWallLimit",
+        Reason.QOS_GRP_TRES_MINS: f"QOSGrp{tres}Minutes",
+        Reason.QOS_MAX_TRES_PER_NODE: f"QOSMax{tres}PerNode",
+        Reason.ASSOC_MAX_TRES_PER_NODE: f"AssocMax{tres}PerNode",
+        Reason.QOS_MAX_TRES_MINS: f"QOSMax{tres}MinutesPerJob",
+        Reason.ASSOC_MAX_TRES_MINS: f"AssocMax{tres}MinutesPerJob",
+        Reason.ARRAY_TASKS: "JobArrayTaskLimit",
     }.get(Reason(reason), "None")
