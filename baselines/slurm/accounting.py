@@ -9,12 +9,13 @@ from typing import Any
 
 from gangline.baselines.slurm.fair_share import charge_job
 from gangline.baselines.slurm.limits import is_rejected
+from gangline.baselines.slurm.nodes import choose_nodes
 from gangline.baselines.slurm.priority import first_partition_of, limit_ms, record_priority
 from gangline.baselines.slurm.queue import drop_dead_records, insert_record
 from gangline.baselines.slurm.tables import BILLING_TRES, NODE_TRES, NUM_TRES, TYPE_TRES
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.transactions import _new_command
-from gangline.envs.core.types import NEVER, NONE, JobState, Op, PodState
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobState, NodeState, Op, PodState, Quota
 from gangline.envs.core.types import Reason as JobReason
 
 SECOND_MS = 1000
@@ -72,20 +73,57 @@ def take_in_new_jobs(w: Any, s: Any, rows: Any) -> bool:
             if job.is_queued and not (s.slots[slot].is_known and s.slots[slot].row == job.row):
                 is_new = s.slots[slot].row != job.row
                 adopt(w, s, rows, slot)
-                if is_new and own.has_submit_limits and own.num_arrived >= 0 and is_rejected(w, s, slot):
+                if is_new and (is_one_too_many(w, s, slot) or partitions_for(w, s, slot) == 0):
                     s.rejected[own.num_rejected] = slot
                     own.num_rejected += 1
                     s.slots[slot].row = NONE
                     continue
                 enter_queue(w, s, slot)
+                own.busy_ms = w.now_ms
                 is_any = True
     own.num_arrived = w.totals.num_arrived
     return is_any
 
 
 @helper
+def is_one_too_many(w: Any, s: Any, slot: int) -> bool:
+    """Whether a limit on submissions turns a new job away; those that were there before the world began have been
+    accepted.
+    """
+    own = s.own[0]
+    return own.has_submit_limits != 0 and own.num_arrived >= 0 and is_rejected(w, s, slot)
+
+
+@helper
+def partitions_for(w: Any, s: Any, slot: int) -> int:
+    """Those of a job's partitions, a bit each, whose nodes could hold it if nothing else ran.
+
+    Where nodes are down, or quotas are the world's to grant, nobody knows; then all of them.
+    """
+    own = s.own[0]
+    asked = s.requests[s.slots[slot].request].partitions
+    if w.params.quota == Quota.ENFORCED:
+        return asked
+    width = own.num_resources + 1
+    for n in range(w.num_nodes):
+        if w.nodes[n].state != NodeState.UP:
+            return asked
+        for r in range(width - 1):
+            s.work[n * width + r] = w.nodes[n].capacity[r]
+        s.work[n * width + width - 1] = w.nodes[n].num_gpus * ONE_GPU
+    found = 0
+    for partition in range(own.num_partitions):
+        if (asked >> partition) & 1:
+            for i in range(own.words):
+                s.candidates[i] = s.partition_nodes[partition * own.words + i]
+            if choose_nodes(w, s, slot, partition, False):
+                found |= 1 << partition
+    return found
+
+
+@helper
 def plan_rejections(s: Any, out: Any) -> bool:
-    """Cancel the jobs that no limit on submissions admits: a real Slurm would not have taken them."""
+    """Cancel jobs that a limit on submissions turns away or no partition could ever hold: Slurm does not take them."""
     own = s.own[0]
     if own.num_rejected == 0:
         return False
@@ -107,7 +145,7 @@ def enter_queue(w: Any, s: Any, slot: int) -> None:
     mine.is_known = True
     mine.priority = NONE
     own.num_known += 1
-    partitions = s.requests[mine.request].partitions
+    partitions = partitions_for(w, s, slot)
     for partition in range(s.own[0].num_partitions):
         if not (partitions >> partition) & 1 or own.num_order >= len(s.order):
             continue
@@ -147,6 +185,8 @@ def notice_runs(w: Any, s: Any, rows: Any) -> bool:
             mine.is_stopped = False
             own.num_stopped -= 1
     has_ended = count < own.num_running
+    if own.num_running > 0:
+        own.busy_ms = w.now_ms
     own.num_running = count
     at = w.last_running
     while at != NONE and not (s.slots[at].is_running and s.slots[at].row == w.jobs[at].row):

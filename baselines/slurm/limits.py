@@ -37,9 +37,9 @@ def qos_in_order(s: Any, slot: int, partition: int) -> Any:
     """
     of_job = int(s.slots[slot].qos)
     of_partition = int(s.partitions[partition].qos)
-    if of_partition in (NONE, of_job):
-        return of_job, NONE
-    if s.qos[of_job].is_over_partition:
+    if of_partition == of_job:
+        of_partition = NONE
+    if of_partition == NONE or s.qos[of_job].is_over_partition:
         return of_job, of_partition
     return of_partition, of_job
 

@@ -140,7 +140,7 @@ def next_look_ms(w: Any, s: Any) -> int:
     """The next time at which this scheduler has something to do by itself."""
     own = s.own[0]
     next_ms = min(own.wake_ms, own.next_slice_ms)
-    if w.num_jobs > 0:
+    if w.num_jobs > 0 and (own.num_running > 0 or w.now_ms < own.busy_ms + own.idle_limit_ms):
         next_ms = min(next_ms, own.next_tick_ms)
     if own.num_order > 0 and not own.by_hand:
         next_ms = min(next_ms, own.main_ms)

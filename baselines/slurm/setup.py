@@ -225,6 +225,10 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["next_reset_s"] = NEVER
     if head["reset_period_s"] > 0:
         head["next_reset_s"] = (now_ms // SECOND_MS // head["reset_period_s"] + 1) * head["reset_period_s"]
+    # With nothing running and nobody new, age and usage are all that moves: until they have come to rest
+    head["busy_ms"] = now_ms
+    fades_s = 60 * priority.decay_half_life_s if any(map(_limits_usage, _all_limits(config))) else 0
+    head["idle_limit_ms"] = max(priority.max_age_s, fades_s, 2 * int(head["reset_period_s"])) * SECOND_MS
     head["num_arrived"] = NONE
     head["room_version"] = NONE
     head["newcomer"] = NONE
@@ -243,6 +247,10 @@ def _all_limits(config: SlurmConfig) -> Iterator[Limits]:
         entry = below.pop()
         yield entry.limits
         below += getattr(entry, "children", ())
+
+
+def _limits_usage(limits: Limits) -> bool:
+    return bool(limits.grp_tres_mins) or limits.grp_wall_min is not None
 
 
 def _limits_submissions(limits: Limits) -> bool:
@@ -525,7 +533,7 @@ def _fill_partitions(config: SlurmConfig, world: World, tres: Tres, block: Simpl
             named = ", ".join(name for name, weight in entry.tres_billing_weights.items() if weight)
             raise GanglineError(
                 f"partition {entry.name!r}: TRESBillingWeights are of {named}, which this world does not count "
-                f"({', '.join(world.names.resources)}): nobody would be charged, all would tie; expected one that it counts"
+                f"({', '.join(world.names.resources)}): nobody would be charged, all would tie; expected one of these"
             )
         record["weights"] = tres.weights(entry.tres_billing_weights)
         nodes = w["nodes"][members]

@@ -186,6 +186,8 @@ SLURM = np.dtype(
         ("num_arrived", np.int64),  # as of the last look
         ("room_version", np.int64),
         ("num_running", np.int64),
+        ("busy_ms", np.int64),  # when a job last ran or arrived
+        ("idle_limit_ms", np.int64),  # after that long without one, ticks change nothing more
         ("main_ms", np.int64),  # when a pass is due; NEVER
         ("full_is_wanted", np.int64),
         ("backfill_is_wanted", np.int64),

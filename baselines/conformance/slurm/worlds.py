@@ -36,7 +36,6 @@ from gangline.envs.core.spec import (
 )
 from gangline.envs.core.types import ONE_GPU
 from gangline.envs.errors import GanglineError
-from gangline.envs.files.slurm_values import minutes_up, time_ms
 
 SECOND_MS = 1000
 CPU = 1000  # milli-CPU in one CPU
@@ -410,7 +409,18 @@ def _limits(line: Mapping[str, Any]) -> Limits:
 
 def _minutes(value: Any) -> int | None:
     """Minutes, as a number or as Slurm writes times."""
-    return None if value is None else minutes_up(time_ms(str(value)))
+    if value is None:
+        return None
+    days, dash, clock = str(value).rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash:  # days-hours[:minutes[:seconds]]
+        parts = [*parts, 0, 0][:3]
+    elif len(parts) == 1:
+        return parts[0]
+    elif len(parts) == 2:  # minutes:seconds
+        parts = [0, *parts]
+    hours, minutes, seconds = parts
+    return int(days or 0) * 1440 + hours * 60 + minutes + (seconds > 0)
 
 
 def _request(job: Mapping[str, Any]) -> Request:
