@@ -65,6 +65,7 @@ class Replay:
         self.victims: list[Victim] = []
         self.first_priority: dict[str, int] = {}  # at submission
         self._preemptions = dict.fromkeys(self.world.job_names, 0)
+        self._next_look_ms: int = NEVER  # when the scheduler wants to be asked, after a look outside any event
         self.look()
         self.note()
 
@@ -101,8 +102,14 @@ class Replay:
         until_ms = round(second * SECOND_MS)
         while True:
             next_ms = self.world.next_event_ms()
+            if self._next_look_ms <= until_ms and (next_ms is None or self._next_look_ms < next_ms):
+                self._run(self._next_look_ms)
+                self.look()
+                self.note()
+                continue
             if next_ms is None or next_ms > until_ms:
                 break
+            self._next_look_ms = NEVER  # from now on the world's own timer
             self._run(next_ms)
             self.note()
         if until_ms > self.world.now_ms:
@@ -140,6 +147,7 @@ class Replay:
                 1,
             )
             world.check()
+            self._next_look_ms = next_ms if world.now_ms < next_ms else NEVER
             if next_ms != AGAIN and totals["num_events"] == events:  # nor has anything happened at this instant
                 return
 
@@ -152,11 +160,11 @@ class Replay:
     def save(self) -> Any:
         """Everything that `restore` needs to come back to this moment."""
         diary = copy.deepcopy((self.runs, self.victims, self._preemptions, self.first_priority))
-        return self.world.get_state(), self.block.copy(), diary
+        return self.world.get_state(), self.block.copy(), self._next_look_ms, diary
 
     def restore(self, moment: Any) -> None:
         """Come back to a moment."""
-        state, block, diary = moment
+        state, block, self._next_look_ms, diary = moment
         self.world.set_state(state)
         self.block[:] = block
         self.runs, self.victims, self._preemptions, self.first_priority = copy.deepcopy(diary)
