@@ -107,6 +107,8 @@ def begin_due_pass(w: Any, s: Any) -> None:
         return
     if own.num_order == 0:
         return
+    if own.loop_ms > 0 and own.next_full_ms < w.now_ms:  # the loop has slept past it: with its next turn
+        own.next_full_ms = -(-w.now_ms // own.loop_ms) * own.loop_ms
     if own.full_is_wanted and w.now_ms >= own.next_full_ms:
         own.full_is_wanted = 0
         begin_main_pass(w, s, 1)
@@ -132,7 +134,9 @@ def begin_due_backfill(w: Any, s: Any) -> None:
         own.next_backfill_ms = NEVER
         begin_backfill_pass(w, s)
     elif own.next_backfill_ms >= NEVER:
-        own.next_backfill_ms = (w.now_ms // own.bf_interval_ms + 1) * own.bf_interval_ms
+        own.next_backfill_ms = (
+            (w.now_ms - own.bf_phase_ms) // own.bf_interval_ms + 1
+        ) * own.bf_interval_ms + own.bf_phase_ms
 
 
 @helper

@@ -205,6 +205,7 @@ SLURM = np.dtype(
         ("num_victims", np.int64),
         ("num_rejected", np.int64),  # jobs of this look that no limit on submissions admits
         ("by_hand", np.int64),  # 1: passes run only when they are asked for
+        ("bf_phase_ms", np.int64),  # when in its interval backfill wakes; 0 but where a recorded run is followed
         ("epoch_ms", np.int64),  # the wall clock when the world's clock is 0
         ("asked", np.int64),  # the Stage of the pass that is asked for
         ("num_stopped", np.int64),  # jobs suspended by this scheduler

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """A line of our own for what a file made us pass over; without the place in our code."""
     kind = "" if issubclass(category, UserWarning) else f"{category.__name__}: "
     print(f"gangline: {kind}{message}", file=sys.stderr)
