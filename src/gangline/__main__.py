@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(commands)
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options) or 0)
     except GanglineError as error:
         print(f"gangline: {error}", file=sys.stderr)
         return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A line of our own for what a file made us pass over; without the place in our code."""
+    kind = "" if issubclass(category, UserWarning) else f"{category.__name__}: "
+    print(f"gangline: {kind}{message}", file=sys.stderr)
 
 
 def _add_worlds(commands: Any) -> None:
