@@ -21,7 +21,14 @@ from gangline.baselines.volcano.queues import allocatable, overused, run_enqueue
 from gangline.baselines.volcano.resources import assign, vector
 from gangline.baselines.volcano.state import Phase, Status
 from gangline.baselines.volcano.statement import commit, discard, keep, place
-from gangline.baselines.volcano.topology import common, find_gradient, hypernode_scores, sum_requests, tier_of
+from gangline.baselines.volcano.topology import (
+    common,
+    find_gradient,
+    hypernode_scores,
+    is_within,
+    sum_requests,
+    tier_of,
+)
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import NONE
 
@@ -117,7 +124,7 @@ def allocate_tasks(w: Any, k: Any, slot: int, sub_job: int, domain: int) -> int:
         if not allocatable(w, k, q, ps) or (s.has_failed and s.named_role):
             s.skipped = s.pending  # the others of the set are no different
             continue
-        n = find_node(w, k, slot, ps, domain)
+        n = find_node(w, k, slot, ps, domain, True)
         if n == NONE:
             _note_failure(w, k, slot, ps)
             s.skipped = s.pending
@@ -238,13 +245,13 @@ def _try_domain(w: Any, k: Any, slot: int, domain: int) -> float:
     job = k.jobs[slot]
     if job.num_sub_jobs == 0:
         return _place_sub_job(w, k, slot, NONE, domain) if job.pending > 0 else -1.0
-    _mark_required(w, k, slot)
+    mark_required(w, k, slot)
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
         k.sub_jobs[i].is_tried = False
     total = 0.0
     has_placed = False
     while True:
-        i = _next_sub_job(w, k, slot)
+        i = next_sub_job(w, k, slot)
         if i == NONE:
             break
         score = _place_sub_job(w, k, slot, i, domain)
@@ -260,7 +267,7 @@ def _try_domain(w: Any, k: Any, slot: int, domain: int) -> float:
 
 
 @helper
-def _mark_required(w: Any, k: Any, slot: int) -> None:
+def mark_required(w: Any, k: Any, slot: int) -> None:
     """Sub-groups that are needed to have minSubGroups ready ones."""
     job = k.jobs[slot]
     for policy in range(job.num_policies):
@@ -276,7 +283,7 @@ def _mark_required(w: Any, k: Any, slot: int) -> None:
 
 
 @helper
-def _next_sub_job(w: Any, k: Any, slot: int) -> int:
+def next_sub_job(w: Any, k: Any, slot: int) -> int:
     """Required ones first, then those that are not ready, then in order; only with pending tasks."""
     job = k.jobs[slot]
     best = NONE
@@ -306,8 +313,16 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
         limit = k.sub_jobs[sub_job].limit
         allocated = k.sub_jobs[sub_job].allocated_hypernode
         is_hard = limit != NONE
-    count = find_gradient(w, k, 1, root, is_hard, limit, allocated, wanted, False)
     scores = k.domain_scores
+    nominated = job.nominated_hypernode if sub_job == NONE else k.sub_jobs[sub_job].nominated_hypernode
+    if nominated != NONE and is_within(w, nominated, root):  # where room was made for it
+        k.domains[1, 0] = nominated
+        hypernode_scores(w, k, slot, sub_job, 1, 0, 1, scores)
+        if allocate_tasks(w, k, slot, sub_job, nominated) == READY:
+            _note_domain(w, k, slot, sub_job, allocated, nominated)
+            return scores[0]
+        discard(w, k, start)
+    count = find_gradient(w, k, 1, root, is_hard, limit, allocated, wanted, False)
     i = 0
     while i < count:
         first = i
@@ -324,12 +339,18 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
         if best != NONE:
             score = scores[best - first]
             allocate_tasks(w, k, slot, sub_job, k.domains[1, best])
-            if sub_job != NONE:
-                k.sub_jobs[sub_job].allocated_hypernode = common(w, allocated, k.domains[1, best])
-            else:
-                job.allocated_hypernode = common(w, job.allocated_hypernode, k.domains[1, best])
+            _note_domain(w, k, slot, sub_job, allocated, k.domains[1, best])
             return score
     return -1.0
+
+
+@helper
+def _note_domain(w: Any, k: Any, slot: int, sub_job: int, before: int, domain: int) -> None:
+    """The hypernode of a job or sub-group that has got pods in a domain beside those that it had."""
+    if sub_job != NONE:
+        k.sub_jobs[sub_job].allocated_hypernode = common(w, before, domain)
+    else:
+        k.jobs[slot].allocated_hypernode = common(w, k.jobs[slot].allocated_hypernode, domain)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -360,7 +381,7 @@ def backfill_action(w: Any, k: Any, out: Any) -> None:
                 ps = w.pod_sets[ps].next
             ps = next_task(w, k, slot, NONE, True)
             while ps != NONE:
-                n = find_node(w, k, slot, ps, NONE)
+                n = find_node(w, k, slot, ps, NONE, True)
                 if n < 0 or not place(w, k, slot, ps, n, Status.ALLOCATED):
                     k.sets[ps].skipped = k.sets[ps].pending
                 ps = next_task(w, k, slot, NONE, True)

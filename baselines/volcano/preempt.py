@@ -24,7 +24,7 @@ SHIFT = 1 << 31  # keeps sums of negative priorities positive
 @helper
 def preempt_action(w: Any, k: Any, out: Any) -> None:
     """Starving jobs push out pods of their own queue: first of other jobs, then of themselves."""
-    for q in _queues_of_starving(w, k, True):
+    for q in queues_of_starving(w, k, True):
         first = k.num_list
         while k.queues[q].size > 0:
             slot = pop_job(w, k, q)
@@ -36,7 +36,7 @@ def preempt_action(w: Any, k: Any, out: Any) -> None:
 
 
 @helper
-def _queues_of_starving(w: Any, k: Any, is_preempt: bool) -> Any:
+def queues_of_starving(w: Any, k: Any, skips_topology: bool) -> Any:
     """Starving jobs into the heaps of their queues; the queues in queue order."""
     clear_heaps(w, k)
     k.num_list = 0
@@ -44,7 +44,7 @@ def _queues_of_starving(w: Any, k: Any, is_preempt: bool) -> Any:
         job = k.jobs[slot]
         if not job.is_in or job.phase == Phase.PENDING or job.pending + job.pending_best_effort == 0:
             continue
-        if is_preempt and (job.has_wish or job.num_policies > 0):  # T12
+        if skips_topology and (job.has_wish or job.num_policies > 0):  # T12
             continue
         if job_valid(w, k, slot) and job_starving(w, k, slot):
             find_quota(w, k, slot)
@@ -275,7 +275,7 @@ def _dry_run(w: Any, k: Any, slot: int, ps: int, n: int, within: bool) -> bool:
 @helper
 def reclaim_action(w: Any, k: Any, out: Any) -> None:
     """Starving jobs take back what other queues hold beyond what they deserve."""
-    for q in _queues_of_starving(w, k, False):
+    for q in queues_of_starving(w, k, False):
         if overused(k, q):
             continue
         while k.queues[q].size > 0:
@@ -286,7 +286,11 @@ def reclaim_action(w: Any, k: Any, out: Any) -> None:
                 ps = first_task(w, k, slot)
                 if ps == NONE:
                     break
-                if k.sets[ps].never_preempts or not preemptive(w, k, q, ps, 1) or not _reclaim_for_task(w, k, slot, ps):
+                if (
+                    k.sets[ps].never_preempts
+                    or not preemptive(k, q, w.pod_sets[ps].request, w.pod_sets[ps].asked)
+                    or not _reclaim_for_task(w, k, slot, ps)
+                ):
                     k.sets[ps].skipped += 1
             if k.num_ops > start and job_pipelined(w, k, slot):
                 commit(w, k, start, out)

@@ -233,29 +233,29 @@ def allocatable(w: Any, k: Any, q: int, ps: int) -> bool:
     """Whether a queue may take a task: all plugins agree."""
     for i in range(k.num_plugins):
         if is_on(k, i, Point.ALLOCATABLE):
-            if k.plugins[i].kind == Kind.PROPORTION and not _within(w, k, q, ps, 1, PROPORTION):
+            if k.plugins[i].kind == Kind.PROPORTION and not _within(
+                k, q, w.pod_sets[ps].request, w.pod_sets[ps].asked, PROPORTION
+            ):
                 return False
-            if k.plugins[i].kind == Kind.CAPACITY and not _may_allocate(w, k, q, ps, 1):
+            if k.plugins[i].kind == Kind.CAPACITY and not _may_allocate(w, k, q, ps):
                 return False
     return True
 
 
 @helper
-def _within(w: Any, k: Any, q: int, ps: int, pods: int, plugin: int) -> bool:
+def _within(k: Any, q: int, request: Any, asked: int, plugin: int) -> bool:
     """proportion: within what is deserved, in the requested dimensions."""
     queue = k.queues[q]
     if not queue.is_open:
         return False
     after = copy_of(queue.allocated)
-    request = w.pod_sets[ps].request
-    asked = w.pod_sets[ps].asked
     for r in range(MAX_RESOURCES):
-        after[r] += pods * request[r]
+        after[r] += request[r]
     return less_equal_with_dimension(k, after, EVERYTHING, queue.deserved[plugin], EVERYTHING, request, asked) == 0
 
 
 @helper
-def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
+def _may_allocate(w: Any, k: Any, q: int, ps: int) -> bool:
     """capacity: within the real capability of the queue and of every ancestor (T10: whatever is deserved)."""
     if k.is_broken or not k.queues[q].is_open or (k.hierarchy and not k.queues[q].is_leaf):
         return False
@@ -266,7 +266,7 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
         queue = k.queues[at]
         after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
-            after[r] += pods * request[r]
+            after[r] += request[r]
         if less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked) != 0:
             return False
         at = queue.parent if k.hierarchy else NONE
@@ -274,23 +274,21 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
 
 
 @helper
-def preemptive(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
-    """Whether a queue may take from others: proportion as allocatable, capacity if one dimension suffices."""
+def preemptive(k: Any, q: int, request: Any, asked: int) -> bool:
+    """Whether a queue may take this much from others: proportion as allocatable, capacity if one dimension suffices."""
     for i in range(k.num_plugins):
         if is_on(k, i, Point.PREEMPTIVE):
-            if k.plugins[i].kind == Kind.PROPORTION and not _within(w, k, q, ps, pods, PROPORTION):
+            if k.plugins[i].kind == Kind.PROPORTION and not _within(k, q, request, asked, PROPORTION):
                 return False
-            if k.plugins[i].kind == Kind.CAPACITY and not _may_take(w, k, q, ps, pods):
+            if k.plugins[i].kind == Kind.CAPACITY and not _may_take(k, q, request, asked):
                 return False
     return True
 
 
 @helper
-def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
+def _may_take(k: Any, q: int, request: Any, asked: int) -> bool:
     if k.is_broken or not k.queues[q].is_open:
         return False
-    request = w.pod_sets[ps].request
-    asked = w.pod_sets[ps].asked
     at = q
     level = 0
     while at != NONE and level <= k.reclaim_level:
@@ -299,7 +297,7 @@ def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
             return False
         after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
-            after[r] += pods * request[r]
+            after[r] += request[r]
         beyond = less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked)
         if level == 0 and beyond != 0:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.volcano.allocate import allocate_action, backfill_action, enqueue_action
+from gangline.baselines.volcano.gang_eviction import gang_eviction_action
 from gangline.baselines.volcano.preempt import preempt_action, reclaim_action, shuffle_action
 from gangline.baselines.volcano.queues import open_queues
 from gangline.baselines.volcano.session import close_session, open_session
@@ -70,6 +71,10 @@ def run_session(w: Any, k: Any, out: Any) -> None:
             preempt_action(w, k, out)
         elif action == Action.RECLAIM:
             reclaim_action(w, k, out)
+        elif action == Action.GANGPREEMPT:
+            gang_eviction_action(w, k, False, out)
+        elif action == Action.GANGRECLAIM:
+            gang_eviction_action(w, k, True, out)
         elif action == Action.SHUFFLE:
             shuffle_action(w, k, out)
     close_session(w, k)

@@ -28,6 +28,7 @@ def open_session(w: Any, k: Any) -> None:
     k.has_changed = False
     k.is_broken = False
     _open_nodes(w, k)
+    _open_nominations(w, k)
     for q in range(k.num_queues):
         queue = k.queues[q]
         queue.num_jobs = 0
@@ -65,6 +66,46 @@ def _open_nodes(w: Any, k: Any) -> None:
             if note.is_up:
                 k.total[r] += node.capacity[r]
                 k.total_used[r] += node.used[r]
+
+
+@helper
+def _open_nominations(w: Any, k: Any) -> None:
+    """Forget nominations of pods that are bound, or whose job has gone."""
+    kept = 0
+    for i in range(k.num_nominations):
+        old = k.nominations[i]
+        job = w.jobs[old.slot]
+        if job.state == JobState.FREE or job.row != old.row:
+            continue
+        pod_set = w.pod_sets[old.pod_set]
+        if old.place < pod_set.num_done + pod_set.num_bound:
+            continue
+        new = k.nominations[kept]
+        new.slot = old.slot
+        new.row = old.row
+        new.pod_set = old.pod_set
+        new.place = old.place
+        new.node = old.node
+        kept += 1
+    k.num_nominations = kept
+
+
+@helper
+def _has_nominations(k: Any, slot: int) -> bool:
+    found = False
+    for i in range(k.num_nominations):
+        found = found or k.nominations[i].slot == slot
+    return found
+
+
+@helper
+def nominated_node(k: Any, slot: int, ps: int) -> int:
+    """The node on which room was made for the next pending pod of a set; NONE."""
+    for i in range(k.num_nominations - 1, -1, -1):
+        nomination = k.nominations[i]
+        if nomination.pod_set == ps and nomination.slot == slot and nomination.place == k.sets[ps].next:
+            return nomination.node
+    return NONE
 
 
 @helper
@@ -116,6 +157,10 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         ps = pod_set.next
     update_job_share(k, slot)
     _number_pods(w, k, slot)
+    if not _has_nominations(k, slot):
+        note.nominated_hypernode = NONE
+        for i in range(note.first_sub_job, note.first_sub_job + note.num_sub_jobs):
+            k.sub_jobs[i].nominated_hypernode = NONE
     note.is_in = note.is_known
     if not note.is_in:
         return
@@ -179,6 +224,7 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note.num_policies = 0
     note.num_sub_jobs = 0
     note.allocated_hypernode = NONE
+    note.nominated_hypernode = NONE
     note.sla_ms = k.sla_ms
     if job.row < k.num_named and k.named[job.row].is_named:
         _copy_named(w, k, slot, job.row)

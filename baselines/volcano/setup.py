@@ -95,15 +95,16 @@ def _fill_actions(k: np.void, config: VolcanoConfig) -> None:
     for i, name in enumerate(config.actions):
         if name not in known:
             raise unknown_name("Volcano action", name, known)
-        if known[name] in (Action.GANGPREEMPT, Action.GANGRECLAIM):
-            raise GanglineError(f"action {name!r} is not modelled, expected others; preempt and reclaim are nearest")
         k["actions"][i] = known[name]
     configured = config.enqueue_configured
     k["admits_itself"] = "enqueue" not in config.actions if configured is None else not configured
     preempt = config.action_arguments.get("preempt", {})
     k["topology_aware_preemption"] = _flag(preempt.get("enableTopologyAwarePreemption", False))
-    k["allow_whole_bundle"] = _flag(config.action_arguments.get("gangpreempt", {}).get("allowWholeBundle", True))
-    k["max_domains"] = MAX_DOMAINS_TO_EVICT
+    for i, name in enumerate(("gangpreempt", "gangreclaim")):
+        given = config.action_arguments.get(name, {})
+        k["allow_whole_bundle"][i] = _flag(given.get("allowWholeBundle", True))
+        most = int(_number(given, "maxDomains", MAX_DOMAINS_TO_EVICT))
+        k["max_domains"][i] = most if most > 0 else MAX_DOMAINS_TO_EVICT
 
 
 def _flag(value: Any) -> bool:
@@ -126,6 +127,7 @@ def _fill_plugins(k: np.void, world: World, config: VolcanoConfig) -> None:
     k["binpack"] = NONE
     k["topology_binpack"] = NONE
     k["rejected_row"] = NONE
+    k["max_evict_domains"] = MAX_DOMAINS_TO_EVICT
     k["num_plugins"] = len(plugins)
     for i, (tier, plugin) in enumerate(plugins):
         if plugin.name not in KINDS and plugin.name not in NOT_MODELLED:
@@ -167,6 +169,8 @@ def _fill_arguments(k: np.void, world: World, plugin: Plugin) -> None:
         k["hdrf"] = "hierarchy" in plugin.enabled
     elif plugin.name == "network-topology-aware":
         k["topology_weight"] = _number(given, "weight", 1)
+        most = int(_number(given, "hypernode.gradient.evict.max-hypernodes", MAX_DOMAINS_TO_EVICT))
+        k["max_evict_domains"] = most if most > 0 else MAX_DOMAINS_TO_EVICT
         k["scores_normal_pods"] = _flag(given.get("hypernode.binpack.normal-pod.enable", True))
         k["fading"] = _number(given, "hypernode.binpack.normal-pod.fading", 0.8)
         _fill_weights(k["topology_binpack"], world, given, "hypernode.binpack")
@@ -399,6 +403,7 @@ def _fill_sub_jobs(
         s["size"] = 0 if policy is None else policy.size
         s["limit"] = NONE if policy is None or policy.highest_tier is None else policy.highest_tier
         s["allocated_hypernode"] = NONE
+        s["nominated_hypernode"] = NONE
         if policy is not None and policy.allocated_hypernode in domains:
             s["allocated_hypernode"] = domains.index(policy.allocated_hypernode)
     used["sub_jobs"] += len(found)
