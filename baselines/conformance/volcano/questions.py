@@ -33,10 +33,16 @@ from gangline.baselines.volcano.orders import (
 from gangline.baselines.volcano.queues import job_enqueueable, job_enqueued, open_queues, update_queue_shares
 from gangline.baselines.volcano.resources import (
     above,
+    add,
+    difference,
     greater_relevant,
+    is_equal,
     less_equal,
     less_equal_partly,
     less_equal_with_dimension,
+    set_max,
+    set_min,
+    subtract,
 )
 from gangline.baselines.volcano.state import Phase, Point, volcano_dtype
 from gangline.baselines.volcano.topology import (
@@ -223,9 +229,14 @@ class Vectors:
         flat = {name: value for name, value in amounts.items() if name not in ("cpu", "memory", "scalars")}
         return {**flat, **amounts.get("scalars", {})}
 
+    def flat(self, amounts: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Amounts by name, scalars beside cpu and memory."""
+        whole = {name: value for name, value in (amounts or {}).items() if name != "scalars"}
+        return {**whole, **self._scalars(amounts or {})}
+
     def of(self, amounts: Mapping[str, Any] | None) -> tuple[np.ndarray, int]:
         """(amounts, mask of what is there)."""
-        flat = {**(amounts or {}), **self._scalars(amounts or {})}
+        flat = self.flat(amounts)
         vector = np.zeros(MAX_RESOURCES)
         has = 0
         for r, name in enumerate(self.names):
@@ -278,6 +289,8 @@ COMPARISONS = {
 
 def resource_math(case: Case) -> Outcome:
     """Comparisons of resources that a rule of the baseline makes."""
+    if case["op"] in ARITHMETIC:
+        return _arithmetic(case)
     if case["op"] not in COMPARISONS:
         return Outcome(skipped=f"no rule of the baseline asks for {case['op']!r}")
     op = COMPARISONS[case["op"]]
@@ -293,6 +306,46 @@ def resource_math(case: Case) -> Outcome:
     if "value" in case["expect"]:
         value = found == 0 if op in (1, 2) else found != 0
         facts.check("value", case["expect"]["value"], value)
+    return facts.outcome()
+
+
+@kernel
+def _compute(records: Any, op: int, a: Any, b: Any, b_has: int, infinity: bool, decreased: Any) -> bool:
+    """`a` becomes the result; of a difference what has increased."""
+    k = records[0]
+    if op == 0:
+        add(a, b)
+    elif op == 1:
+        subtract(a, b)
+    elif op == 2:
+        set_max(a, b)
+    elif op == 3:
+        set_min(k, a, b, b_has, infinity)
+    elif op == 4:
+        difference(a.copy(), b, a, decreased)
+    else:
+        return is_equal(k, a, b)
+    return True
+
+
+ARITHMETIC = {"add": 0, "sub": 1, "set_max": 2, "min_dimension": 3, "diff": 4, "equal": 5}
+
+
+def _arithmetic(case: Case) -> Outcome:
+    """What the water filling of proportion does with resources."""
+    infinity = case.get("missing_dimension_default") == "infinity"
+    if case["op"] == "diff" and infinity:
+        return Outcome(skipped="no rule of the baseline asks for 'diff' with absent dimensions as infinite")
+    vectors = Vectors(case["left"], case["right"])
+    result, decreased = vectors.of(case["left"])[0], np.zeros(MAX_RESOURCES)
+    value = _compute(vectors.records, ARITHMETIC[case["op"]], result, *vectors.of(case["right"]), infinity, decreased)
+    expect, facts = case["expect"], Facts()
+    if "value" in expect:
+        facts.check("value", expect["value"], bool(value))
+    for key, got in (("result", result), ("increased", result), ("decreased", decreased)):
+        if key in expect:
+            want = {name: amount for name, amount in vectors.flat(expect[key]).items() if amount}
+            facts.check(key, want, {name: float(got[r]) for r, name in enumerate(vectors.names) if got[r]})
     return facts.outcome()
 
 
