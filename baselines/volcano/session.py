@@ -244,27 +244,34 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     ps = job.first_pod_set
     while ps != NONE:
         pod_set = w.pod_sets[ps]
-        s = k.sets[ps]
-        s.role = role
-        s.named_role = True
-        s.role_min = pod_set.min_count
-        s.priority = 1
-        s.has_priority = False
-        s.is_preemptable = job.preemptible
-        s.never_preempts = False
-        s.is_critical = False
-        s.sub_job = NONE
-        s.nodes = ALL_NODES
-        s.first_rank = 0
-        s.num_ranks = 0
-        note.total_role_min += s.role_min
+        _plain_set(w, k, ps, role)
+        note.total_role_min += k.sets[ps].role_min
         taken = min(left, pod_set.count)
         left -= taken
         for r in range(MAX_RESOURCES):
             note.min_resources[r] += taken * pod_set.request[r]
-        _note_best_effort(w, k, ps)
         role += 1
         ps = pod_set.next
+
+
+@helper
+def _plain_set(w: Any, k: Any, ps: int, role: int) -> None:
+    """Pods of which nothing is configured."""
+    s = k.sets[ps]
+    preemptible = w.jobs[w.pod_sets[ps].job].preemptible
+    s.role = role
+    s.named_role = True
+    s.role_min = w.pod_sets[ps].min_count
+    s.priority = 1
+    s.has_priority = False
+    s.is_preemptable = preemptible
+    s.never_preempts = False
+    s.is_critical = False
+    s.sub_job = NONE
+    s.nodes = ALL_NODES
+    s.first_rank = 0
+    s.num_ranks = 0
+    _note_best_effort(w, k, ps)
 
 
 @helper
@@ -314,6 +321,9 @@ def _copy_named(w: Any, k: Any, slot: int, row: int) -> None:
             s.first_rank = given.first_rank
             s.num_ranks = given.num_ranks
             _note_best_effort(w, k, ps)
+        else:
+            _plain_set(w, k, ps, i - named.first_set)
+            k.sets[ps].role_min = 0
         i += 1
         ps = w.pod_sets[ps].next
 
