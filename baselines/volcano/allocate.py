@@ -16,7 +16,15 @@ from gangline.baselines.volcano.gang import (
     sub_job_ready,
 )
 from gangline.baselines.volcano.nodes import find_node, find_quota
-from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
+from gangline.baselines.volcano.orders import (
+    clear_heaps,
+    next_task,
+    pop_job,
+    pop_queue,
+    push_job,
+    push_queue,
+    start_tasks,
+)
 from gangline.baselines.volcano.queues import allocatable, overused, run_enqueue
 from gangline.baselines.volcano.resources import assign, vector
 from gangline.baselines.volcano.state import Phase, Status
@@ -30,7 +38,7 @@ from gangline.baselines.volcano.topology import (
     tier_of,
 )
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NONE
+from gangline.envs.core.types import NONE, JobKind
 
 FAILED = 0
 PIPELINED = 1
@@ -79,11 +87,30 @@ def allocate_action(w: Any, k: Any, out: Any) -> None:
         start = k.num_ops
         found = _allocate_job(w, k, slot)
         if found != FAILED and job_ready(w, k, slot):
-            if commit(w, k, start, out) and k.jobs[slot].pending > 0:
+            if not _bring_best_effort(w, k, slot):
+                discard(w, k, start)
+            elif commit(w, k, start, out) and k.jobs[slot].pending > 0:
                 push_job(w, k, slot)  # T3: the surplus, one by one, in turns with other jobs
         elif found != FAILED:
             keep(w, k, start)  # T4: reserved to the end of the session
         push_queue(w, k, q)
+
+
+@helper
+def _bring_best_effort(w: Any, k: Any, slot: int) -> bool:
+    """In a world that demands whole gangs, best-effort pods that a gang counts on go with it: backfill would come too
+    late. False if one of them finds no node.
+    """
+    job = w.jobs[slot]
+    if not w.params.gang or job.kind != JobKind.TRAINING:
+        return True
+    start_tasks(w, k, slot)
+    while job.num_bound + k.jobs[slot].newly_bound < job.min_member:
+        ps = next_task(w, k, slot, NONE, True)
+        n = find_node(w, k, slot, ps, NONE, True) if ps != NONE else NONE
+        if n < 0 or not place(w, k, slot, ps, n, Status.ALLOCATED):
+            return False
+    return True
 
 
 @helper
@@ -111,11 +138,7 @@ def allocate_tasks(w: Any, k: Any, slot: int, sub_job: int, domain: int) -> int:
     """
     start = k.num_ops
     q = k.jobs[slot].queue
-    ps = w.jobs[slot].first_pod_set
-    while ps != NONE:
-        k.sets[ps].skipped = 0
-        k.sets[ps].has_failed = False
-        ps = w.pod_sets[ps].next
+    start_tasks(w, k, slot)
     while True:
         ps = next_task(w, k, slot, sub_job, False)
         if ps == NONE:
@@ -375,10 +398,7 @@ def backfill_action(w: Any, k: Any, out: Any) -> None:
             slot = pop_job(w, k, q)
             find_quota(w, k, slot)
             start = k.num_ops
-            ps = w.jobs[slot].first_pod_set
-            while ps != NONE:
-                k.sets[ps].skipped = 0
-                ps = w.pod_sets[ps].next
+            start_tasks(w, k, slot)
             ps = next_task(w, k, slot, NONE, True)
             while ps != NONE:
                 n = find_node(w, k, slot, ps, NONE, True)

@@ -19,8 +19,8 @@ from gangline.baselines.volcano.gang import (
     sub_job_ready,
 )
 from gangline.baselines.volcano.nodes import find_node
-from gangline.baselines.volcano.orders import job_less, next_task, pop_job, rank_of
-from gangline.baselines.volcano.preempt import queues_of_starving, start_tasks
+from gangline.baselines.volcano.orders import job_less, next_task, pop_job, rank_of, start_tasks
+from gangline.baselines.volcano.preempt import queues_of_starving
 from gangline.baselines.volcano.queues import allocatable, overused, preemptive
 from gangline.baselines.volcano.resources import EVERYTHING, less_equal, vector
 from gangline.baselines.volcano.state import MAX_POLICIES, Status

@@ -9,7 +9,15 @@ from typing import Any
 
 from gangline.baselines.volcano.gang import is_on, job_pipelined, job_starving, job_valid
 from gangline.baselines.volcano.nodes import find_quota, fits_future, predicates_pass, score_nodes
-from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
+from gangline.baselines.volcano.orders import (
+    clear_heaps,
+    next_task,
+    pop_job,
+    pop_queue,
+    push_job,
+    push_queue,
+    start_tasks,
+)
 from gangline.baselines.volcano.queues import allocatable, overused, preemptive
 from gangline.baselines.volcano.resources import vector
 from gangline.baselines.volcano.state import Kind, Phase, Point, Status
@@ -65,15 +73,6 @@ def first_task(w: Any, k: Any, slot: int) -> int:
     """First pending task that was not passed over, best-effort ones too; NONE."""
     ps = next_task(w, k, slot, NONE, False)
     return ps if ps != NONE else next_task(w, k, slot, NONE, True)
-
-
-@helper
-def start_tasks(w: Any, k: Any, slot: int) -> None:
-    """No task has been passed over yet."""
-    ps = w.jobs[slot].first_pod_set
-    while ps != NONE:
-        k.sets[ps].skipped = 0
-        ps = w.pod_sets[ps].next
 
 
 @helper

@@ -394,7 +394,8 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("session", np.int64),
             ("seen_change", np.int64),
             ("seen_room", np.int64),
-            ("has_changed", np.bool_),  # a phase, or a command
+            ("sent", np.int32),  # transactions of the last session
+            ("has_changed", np.bool_),  # a phase
             ("last_index", np.int32),  # of the search for nodes
             ("total", np.float64, AMOUNTS),
             ("total_used", np.float64, AMOUNTS),

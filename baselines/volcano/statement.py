@@ -195,7 +195,6 @@ def _write(w: Any, k: Any, start: int, out: Any) -> bool:
             k.num_evicted += 1
     if out.num_commands > first:
         out.num_transactions += 1
-        k.has_changed = True
     return True
 
 
