@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gangline.baselines.base import build, scheduler_names
 from gangline.baselines.slurm import files as slurm_files
+from gangline.baselines.volcano import files as volcano_files
 from gangline.envs import metrics
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
@@ -106,8 +107,19 @@ def print_replay(
     qos: str | Path | None,
     schedulers: Sequence[str],
     options: Mapping[str, object],
+    *,
+    volcano_conf: str | Path | None = None,
+    volcano_queues: Sequence[str | Path] = (),
 ) -> None:
-    """Print what was read, then a line for each scheduler."""
+    """Print what was read, then a line for each scheduler.
+
+    Args:
+        sacct, conf, accounts, options: as `read_month` takes them.
+        qos: output of sacctmgr; None = `normal` alone.
+        schedulers: names of baselines.
+        volcano_conf: `volcano-scheduler.conf` for `volcano`; None = what the Helm chart installs.
+        volcano_queues: manifests of Queues with the names of the tenants.
+    """
     for name in schedulers:
         if name not in scheduler_names():
             raise unknown_name("scheduler", name, scheduler_names())
@@ -115,9 +127,14 @@ def print_replay(
         raise GanglineError("schedulers is empty, expected at least one name")
     month = read_month(sacct, conf, accounts, options)
     levels = None if qos is None else sacctmgr.read_qos(qos)
-    config = None
+    own: dict[str, Mapping[str, object]] = {}
     if "slurm" in schedulers:
-        config = slurm_files.config_of_month(month.conf, month.trace, month.asked, month.accounts, levels)
+        site = slurm_files.config_of_month(month.conf, month.trace, month.asked, month.accounts, levels)
+        own["slurm"] = {"config": site}
+    if "volcano" in schedulers:
+        own["volcano"] = {"config": volcano_files.read_config(volcano_conf, *volcano_queues)}
+    elif volcano_conf is not None or volcano_queues:
+        raise GanglineError(f"files of Volcano without the scheduler 'volcano', expected it among {schedulers}")
     report = month.trace.report
     begin = datetime.fromtimestamp(report["t0_epoch_ms"] / 1000, UTC)
     left_out = ", ".join(
@@ -135,7 +152,7 @@ def print_replay(
     print(f"{'as recorded':<14}" + "".join(f"{hours:>15.2f}" for hours in recorded))
     notes: list[str] = []
     for name in schedulers:
-        result = replay(month, name, {"config": config} if name == "slurm" else {})
+        result = replay(month, name, own.get(name))
         notes += _notes(name, result.counts)
         cells = [_hours(result.values[column]) for column in COLUMNS.values()]
         cells.append(str(result.counts["finished"]))

@@ -134,6 +134,10 @@ def _add_replay(commands: Any) -> None:
     replay.add_argument(
         "--schedulers", default="fifo,easy,drf_greedy,slurm", help="names, as gangline schedulers lists them"
     )
+    replay.add_argument("--volcano-conf", help="volcano-scheduler.conf, or its ConfigMap, for volcano")
+    replay.add_argument(
+        "--volcano-queues", nargs="+", default=(), help="manifests of Queues named as the tenants, for volcano"
+    )
     replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
     replay.set_defaults(run=_print_replay)
 
@@ -143,7 +147,14 @@ def _print_replay(options: argparse.Namespace) -> None:
 
     schedulers = [name for name in options.schedulers.split(",") if name]
     print_replay(
-        options.sacct, options.slurm_conf, options.accounts, options.qos, schedulers, _settings(options.overrides)
+        options.sacct,
+        options.slurm_conf,
+        options.accounts,
+        options.qos,
+        schedulers,
+        _settings(options.overrides),
+        volcano_conf=options.volcano_conf,
+        volcano_queues=options.volcano_queues,
     )
 
 

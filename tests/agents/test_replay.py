@@ -8,6 +8,12 @@ from workloads.test_sacct import MONTH, text
 
 from gangline.__main__ import main
 
+VOLCANO_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
 pytest.importorskip("gangline.baselines.slurm.config", reason="the Slurm baseline is not there")
 
 
@@ -45,11 +51,28 @@ def test_the_sites_own_slurm_runs_its_month(tmp_path, capsys):
     assert float(slurm[1]) < 0.02  # an empty cluster: it waits for Slurm's own intervals only
 
 
+def test_volcano_runs_the_month_with_its_own_configuration(tmp_path, capsys):
+    conf = write(tmp_path / "volcano-scheduler.conf", VOLCANO_CONF)
+    assert main(["replay", *files(tmp_path), "--schedulers", "volcano", "--volcano-conf", str(conf)]) == 0
+    volcano = capsys.readouterr().out.splitlines()[-1].split()
+    assert volcano[0] == "volcano" and volcano[4] == "8"
+    assert float(volcano[1]) < 0.01  # an empty cluster: it waits for the next session only
+    closed = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: nobody}\n"
+    queues = write(tmp_path / "queues.yaml", closed)
+    assert main(["replay", *files(tmp_path), "--schedulers", "volcano", "--volcano-queues", str(queues)]) == 2
+    assert "nobody" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
         (["--schedulers", "fofo"], "unknown scheduler 'fofo'"),
         (["tenants=user"], "unknown option of the sacct loader 'tenants'"),
+        (
+            ["--volcano-conf", "nowhere.conf", "--schedulers", "fifo"],
+            "files of Volcano without the scheduler 'volcano'",
+        ),
+        (["--volcano-conf", "nowhere.conf", "--schedulers", "volcano"], "volcano conf nowhere.conf: no such file"),
         (["--accounts", "nowhere.txt"], "accounts nowhere.txt: no such file"),
     ],
 )
