@@ -80,10 +80,10 @@ def pods_in(w: Any, k: Any, d: int, ps: int, beside: int) -> int:
 
 @helper
 def layer_at(k: Any, t: int, request: int, level: int) -> int:
-    """Size of the slice layer at a level; 0 if there is none."""
+    """Size in whose multiples pods come at a level below the slice level: of the next inner layer; 0 if there is none."""
     if request != NONE:
-        for i in range(k.requests[request].num_layers):
-            if level_index(k, t, k.requests[request].layer_level[i]) == level:
+        for i in range(1, k.requests[request].num_layers):
+            if level <= level_index(k, t, k.requests[request].layer_level[i]):
                 return k.requests[request].layer_size[i]
     return 0
 
