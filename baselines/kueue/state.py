@@ -241,6 +241,7 @@ ENTRY = np.dtype(
         ("first_target", np.int32),
         ("num_targets", np.int32),
         ("is_done", np.bool_),
+        ("stands_back", np.bool_),  # was preempted at this instant
         ("is_admitted", np.bool_),
         ("is_preempting", np.bool_),
         ("reason", np.int8),
