@@ -1,6 +1,6 @@
 """Topology domains: what fits into each, and in what order they are looked at.
 
-Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go `fillInCountsHelper`, `sortedDomains`; spec/kueue.md section 10.
+Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go `fillInCountsHelper`, `sortedDomains`; spec/kueue.md 10.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def pods_in(w: Any, k: Any, d: int, ps: int, beside: int) -> int:
 
 @helper
 def layer_at(k: Any, t: int, request: int, level: int) -> int:
-    """Size in whose multiples pods come at a level below the slice level: of the next inner layer; 0 if there is none."""
+    """Size in whose multiples pods come at a level below the slice level: of the next inner layer; 0 = none."""
     if request != NONE:
         for i in range(1, k.requests[request].num_layers):
             if level <= level_index(k, t, k.requests[request].layer_level[i]):

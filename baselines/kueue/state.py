@@ -324,6 +324,7 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
         [
             # configuration
             ("rule", np.int64),  # placement rule behind the admission
+            ("places", np.bool_),  # False: another scheduler binds the pods of admitted workloads
             ("grace_ms", np.int64),  # of an eviction; NEVER = until it is told that the pods are gone
             ("fair_sharing", np.bool_),
             ("strategies", np.int8, (2,)),

@@ -23,7 +23,7 @@ from gangline.baselines.kueue.domains import (
 from gangline.baselines.kueue.state import Mode, RequestKind
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.transactions import _new_command, pod_set_slot
-from gangline.envs.core.types import NEVER, NONE, NodeState, Op, PodState
+from gangline.envs.core.types import NONE, NodeState, Op, PodState
 
 # ---------------------------------------------------------------------------------------------------------------
 # What a flavor and a pod set have to do with topology
