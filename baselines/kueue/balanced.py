@@ -232,39 +232,34 @@ def _take_fewest(w: Any, k: Any, n: int, slices: int, leaders: int, slice_size: 
         most = max(most, k.domains[k.order[i]].pods)
     span = pods + num_used * most + 1  # pods left, from `pods` down to -num_used x most
     zero = num_used * most  # index of no pods left
-    taken = np.full((num_used + 1, 2, span), NONE, np.int32)  # the last domain taken on the way to an entry
-    was_led = np.zeros((num_used + 1, 2, span), np.bool_)  # and whether the leader went there
-    taken[0, leaders, zero + pods] = n  # the beginning
+    table = np.zeros((num_used + 1, 2, span), np.int32)  # 2 x (last domain taken + 1), + 1 if the leader went there
+    table[0, leaders, zero + pods] = 1  # the beginning
     for i in range(n):
         domain = k.domains[k.order[i]]
         for used in range(num_used, 0, -1):
             for left in range(2):
                 for p in range(span):
-                    if taken[used - 1, left, p] == NONE or (left == 0 and p <= zero):
+                    if table[used - 1, left, p] == 0 or (left == 0 and p <= zero):
                         continue
-                    if left > 0 and domain.leaders > 0 and p >= domain.pods_led:
-                        after = p - domain.pods_led
-                        if taken[used, 0, after] == NONE:
-                            taken[used, 0, after] = i
-                            was_led[used, 0, after] = True
-                    if domain.slices > 0 and p >= domain.pods:
-                        after = p - domain.pods
-                        if taken[used, left, after] == NONE:
-                            taken[used, left, after] = i
+                    after = p - domain.pods_led
+                    if left > 0 and domain.leaders > 0 and after >= 0 and table[used, 0, after] == 0:
+                        table[used, 0, after] = 2 * i + 3
+                    after = p - domain.pods
+                    if domain.slices > 0 and after >= 0 and table[used, left, after] == 0:
+                        table[used, left, after] = 2 * i + 2
     end = zero
-    while end >= 0 and taken[num_used, 0, end] == NONE:
+    while end >= 0 and table[num_used, 0, end] == 0:
         end -= 1
     if end < 0:
         return 0
     left = 0
     for used in range(num_used, 0, -1):
-        i = taken[used, left, end]
-        k.kept[used - 1] = k.order[i]
-        if was_led[used, left, end]:
+        entry = table[used, left, end]
+        d = k.order[entry // 2 - 1]
+        k.kept[used - 1] = d
+        if entry % 2 == 1:
             left = 1
-            end += k.domains[k.order[i]].pods_led
-        else:
-            end += k.domains[k.order[i]].pods
+        end += k.domains[d].pods_led if entry % 2 == 1 else k.domains[d].pods
     for i in range(num_used):
         k.order[i] = k.kept[i]
     return num_used
