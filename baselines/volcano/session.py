@@ -40,7 +40,7 @@ def open_session(w: Any, k: Any) -> None:
     for slot in range(w.jobs_used):
         state = w.jobs[slot].state
         k.jobs[slot].is_in = False
-        if state == JobState.FREE:
+        if state == JobState.FREE or k.jobs[slot].is_gated:
             continue
         _open_job(w, k, slot)
 
@@ -139,7 +139,8 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         pod_set = w.pod_sets[ps]
         s = k.sets[ps]
         bound = pod_set.num_bound
-        s.pending = max(0, pod_set.count - pod_set.num_done - bound - pod_set.num_releasing) if can_wait else 0
+        count = pod_set.num_admitted + pod_set.num_done if job.is_admitted else pod_set.count  # fewer if admitted so
+        s.pending = max(0, count - pod_set.num_done - bound - pod_set.num_releasing) if can_wait else 0
         s.ready = bound + pod_set.num_done
         s.pipelined = 0
         s.skipped = 0

@@ -149,6 +149,7 @@ JOB = np.dtype(
         ("row", np.int32),  # whose slot it is
         ("phase", np.int8),
         ("is_in", np.bool_),  # of the session
+        ("is_gated", np.bool_),  # an admission layer in front of Volcano holds it back: it has no pods yet
         ("is_known", np.bool_),
         ("queue", np.int32),
         ("min_member", np.int32),

@@ -66,10 +66,10 @@ def _print_schedulers(options: argparse.Namespace) -> None:
     import importlib
     import inspect
 
-    from gangline.baselines.base import scheduler_names
+    from gangline.baselines.base import module_of, scheduler_names
 
     for name in scheduler_names():
-        module = importlib.import_module(f"gangline.baselines.{name}")
+        module = importlib.import_module(module_of(name))
         settings = ", ".join(str(p) for p in inspect.signature(module.build).parameters.values())
         print(f"{name:<14} {(module.__doc__ or '').strip().splitlines()[0]}")
         print(f"{'':<14} options: {settings}")
