@@ -25,6 +25,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+import gangline
 from gangline.baselines import base
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import WorldConfig, load_world
@@ -134,6 +135,7 @@ def _parts(trace: str | None, peers: bool, compiles: bool, least_s: float) -> It
     yield _Part("steps of one environment", lambda: _single_rows(least_s))
     yield _Part("resets", lambda: _reset_rows(least_s))
     yield _Part("steps of a batch", lambda: [_batch(least_s)])
+    yield _Part("rounds of tenants", lambda: [_tenants(least_s)])
     if trace is not None:
         names = [n for n in ("fifo", *TEXTBOOK, *REAL_SYSTEMS) if n in base.scheduler_names()]
         yield _Part("replays of the whole trace", lambda: _replay_rows("a", trace, names, least_s))
@@ -262,6 +264,31 @@ def _batch(least_s: float, num_envs: int = 256) -> Row:
                 batch.begin(i, i + 1)
         best = max(best, steps / spent)
     return Row(f"batch of {num_envs}, 8 nodes x 8 GPUs", best, "steps/s", 400_000, 800_000)
+
+
+def _tenants(least_s: float, num_agents: int = 8) -> Row:
+    """Rounds of the tenants' ParallelEnv, each an agent-step of every agent; the policy is counted, resets are not."""
+    name = f"tenants ParallelEnv, {num_agents} agents"
+    if importlib.util.find_spec("pettingzoo") is None:
+        return Row(name, None, "agent-steps/s", 60_000, 200_000, "pettingzoo is not installed")
+    env = gangline.tenants_env(**{**EIGHT_NODES, "workload.options": {"num_tenants": num_agents}})
+    queue_rows = int(env.batch.agent["queue_rows"])
+    best = 0.0
+    for seed in range(3):
+        seen, _ = env.reset(seed=seed)
+        steps, spent = 0, 0.0
+        while spent < least_s:
+            began = time.process_time()
+            for _ in range(1000):
+                seen, *_ = env.step({a: _first_start(seen[a]["action_mask"], queue_rows) for a in env.agents})
+                steps += 1
+                if not env.agents:
+                    break
+            spent += time.process_time() - began
+            if not env.agents:
+                seen, _ = env.reset()
+        best = max(best, steps * num_agents / spent)
+    return Row(name, best, "agent-steps/s", 60_000, 200_000)
 
 
 # ---------------------------------------------------------------------------------------------------------------

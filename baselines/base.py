@@ -7,7 +7,8 @@ latest time at which it wants to be asked again (NEVER: at the next event). A Py
 fair by construction.
 
 To add a baseline: a new file `baselines/<name>.py` with a `build(**options) -> CompiledScheduler` (or `Scheduler`).
-`scheduler: <name>` in a configuration finds it by its file name.
+`scheduler: <name>` in a configuration finds it by its file name. A combination `a+b`, where `a` decides whether a job
+may enter and `b` where its pods go, is the file `baselines/a/then_b.py`.
 """
 
 from __future__ import annotations
@@ -97,8 +98,21 @@ def scheduler_names() -> list[str]:
     """Names of the baselines that ship: the modules of this package that have a `build`."""
     import gangline.baselines as package
 
-    names = [m.name for m in pkgutil.iter_modules(package.__path__)]
-    return sorted(n for n in names if n not in ("base", "conformance", "primitives"))
+    names = []
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name in ("base", "conformance", "primitives"):
+            continue
+        names.append(module.name)
+        folder = [f"{path}/{module.name}" for path in package.__path__]
+        inner = [part.name for part in pkgutil.iter_modules(folder)] if module.ispkg else []
+        names += [f"{module.name}+{part.removeprefix('then_')}" for part in inner if part.startswith("then_")]
+    return sorted(names)
+
+
+def module_of(name: str) -> str:
+    """Module of a baseline that ships, by its name."""
+    first, plus, second = name.partition("+")
+    return f"gangline.baselines.{first}.then_{second}" if plus else f"gangline.baselines.{first}"
 
 
 def build(name: str, **options: Any) -> CompiledScheduler:
@@ -107,7 +121,7 @@ def build(name: str, **options: Any) -> CompiledScheduler:
     Raises:
         GanglineError: unknown name or option, with the known ones.
     """
-    module_name = name if "." in name else f"gangline.baselines.{name}"
+    module_name = name if "." in name else module_of(name)
     if "." not in name and name not in scheduler_names():
         raise unknown_name("scheduler", name, scheduler_names())
     try:

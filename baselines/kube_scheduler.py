@@ -47,14 +47,21 @@ MAX_PARKED_MS = 5 * 60_000  # retried by then, whatever happens
 FEW_NODES = 100
 
 
+GATED = 1  # an admission layer in front of the scheduler holds the job back: it has no pods yet
+
+
 def decide_kube(w: Any, private: Any, out: Any) -> int:
     """Try the first pod of the queue, and again, until none is left to be tried."""
-    k = private[:NUM_BYTES].view(PARAMETERS)[0]
-    cells = private[NUM_BYTES:].view(np.int64)
+    return schedule_pods(w, private[:NUM_BYTES].view(PARAMETERS)[0], private[NUM_BYTES:].view(np.int64), out)
+
+
+@helper
+def schedule_pods(w: Any, k: Any, cells: Any, out: Any) -> int:
+    """The same over the parts of the private bytes: parameters; notes of pod sets, marks of pods, gates of jobs."""
     notes = cells[: NUM_NOTES * len(w.pod_sets)]
     marks = cells[NUM_NOTES * len(w.pod_sets) :]
     while True:
-        slot, ps, wake_ms = _next_pod(w, notes)
+        slot, ps, wake_ms = _next_pod(w, notes, gates_of(w, cells))
         if ps == NONE:
             return wake_ms
         if _schedule_pod(w, k, notes, marks, slot, ps, out):
@@ -63,7 +70,13 @@ def decide_kube(w: Any, private: Any, out: Any) -> int:
 
 
 @helper
-def _next_pod(w: Any, notes: Any) -> tuple[int, int, int]:
+def gates_of(w: Any, cells: Any) -> Any:
+    """By job slot: GATED, or anything else."""
+    return cells[NUM_NOTES * len(w.pod_sets) + len(w.pods) :]
+
+
+@helper
+def _next_pod(w: Any, notes: Any, gates: Any) -> tuple[int, int, int]:
     """First pod in queue order (priority, then time of entering the queue; pods of one instant by index) that is not
     parked; else when the next one may be tried.
     """
@@ -80,11 +93,12 @@ def _next_pod(w: Any, notes: Any) -> tuple[int, int, int]:
             or job.state == JobState.RUNNING
         ):
             continue
-        ps = job.first_pod_set
+        ps = job.first_pod_set if gates[slot] != GATED else NONE
         while ps != NONE:
             pod_set = w.pod_sets[ps]
             here = pod_set.num_bound + pod_set.num_releasing + pod_set.num_done
-            if here < pod_set.count:
+            count = pod_set.num_admitted + pod_set.num_done if job.is_admitted else pod_set.count
+            if here < count:
                 note = ps * NUM_NOTES
                 if notes[note + ROW] != job.row:
                     notes[note + ROW] = job.row
@@ -403,7 +417,7 @@ class KubeScheduler(CompiledScheduler):
     """The compiled scheduler; it is told which of the world's resources are cpu and memory."""
 
     def private_for(self, world: World) -> np.ndarray:
-        """(num_bytes,) uint8: parameters, then notes of pod sets and marks of pods."""
+        """(num_bytes,) uint8: parameters, then notes of pod sets, marks of pods and gates of jobs."""
         private = super().private_for(world)
         k = private[:NUM_BYTES].view(PARAMETERS)[0]
         names = list(world.names.resources)
@@ -412,8 +426,9 @@ class KubeScheduler(CompiledScheduler):
         return private
 
 
-def _cells(size: SizeClass) -> int:
-    return NUM_NOTES * size.max_pod_sets + size.max_pods
+def num_cells(size: SizeClass) -> int:
+    """Length of the notes, marks and gates behind the parameters."""
+    return NUM_NOTES * size.max_pod_sets + size.max_pods + size.max_jobs
 
 
 def build(preemption: bool = True, grace_s: float = 0.0) -> CompiledScheduler:
@@ -426,4 +441,4 @@ def build(preemption: bool = True, grace_s: float = 0.0) -> CompiledScheduler:
     if not 0 <= grace_s < NEVER / 4000:
         raise GanglineError(f"grace_s is {grace_s}, expected 0 seconds or more")
     private = np.array((int(preemption), round(grace_s * 1000), NONE, NONE, 0), PARAMETERS)
-    return KubeScheduler("kube_scheduler", decide_kube, private, _cells)
+    return KubeScheduler("kube_scheduler", decide_kube, private, num_cells)

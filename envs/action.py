@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.envs.agent import Kind
+from gangline.envs.agent import Kind, Role
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.placement import measure_fit, node_is_open
 from gangline.envs.core.preemption import Scope, can_make_room, may_be_stopped, plan_make_room
@@ -75,6 +75,8 @@ def plan_action(w: Any, env: Any, agent: Any, kind: int, row: int, rule: int, ou
     if kind == Kind.PREEMPT:
         if row >= env.num_running_rows:
             return False
+        if env.tenant != NONE:
+            return plan_give_back(w, agent, env.running_jobs[row], out)
         return plan_preempt(w, env, agent, env.running_jobs[row], out)
     if row >= env.num_queue_rows:
         return False
@@ -84,14 +86,26 @@ def plan_action(w: Any, env: Any, agent: Any, kind: int, row: int, rule: int, ou
     if kind == Kind.PLACE:
         return plan(w, slot, agent.rules[rule], out)
     if kind == Kind.MAKE_ROOM:
-        return (not can_start(w, slot)) and plan_make_room(
-            w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
+        return (
+            may_reclaim(w, env, slot)
+            and (not can_start(w, slot))
+            and plan_make_room(
+                w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
+            )
         )
     if kind == Kind.ADMIT:
         return plan_admit(w, slot, out)
     if kind == Kind.RESERVE:
         return plan_reserve(w, slot, agent.reserve_ms, out)
     return False
+
+
+@helper
+def may_reclaim(w: Any, env: Any, slot: int) -> bool:
+    """Whether an agent may have others stopped for a job: a tenant's only up to its fair share."""
+    job = w.jobs[slot]
+    tenant = w.tenants[job.tenant]
+    return env.tenant == NONE or tenant.held + job.gpus_wanted <= tenant.fair
 
 
 @helper
@@ -207,6 +221,21 @@ def plan_preempt(w: Any, env: Any, agent: Any, slot: int, out: Any) -> bool:
 
 
 @helper
+def plan_give_back(w: Any, agent: Any, slot: int, out: Any) -> bool:
+    """Stop a job of the agent's own tenant, which holds more than its fair share: what it borrowed goes back."""
+    victim = w.jobs[slot]
+    tenant = w.tenants[victim.tenant]
+    ran_ms = w.now_ms - victim.start_ms
+    if victim.touch_ms == w.now_ms or victim.num_bound == 0 or ran_ms < agent.min_run_ms or tenant.held <= tenant.fair:
+        return False
+    if not plan_evict(out, slot, 0, Then.REQUEUE):
+        return False
+    out.commands[out.num_commands - 1].transaction = out.num_transactions
+    out.num_transactions += 1
+    return True
+
+
+@helper
 def _lift_with_neighbours(w: Any, slot: int, waiting: int, min_run_ms: int) -> None:
     """Lift a job and those on its nodes that may be stopped for the waiting one."""
     lift(w, slot)
@@ -268,7 +297,8 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                 if same != NONE:
                     legal = mask[at + rule * rows + same] == 1
                 else:
-                    legal = _could_make_room(w, slot, agent) and can_make_room(
+                    legal = may_reclaim(w, env, slot) and _could_make_room(w, slot, agent)
+                    legal = legal and can_make_room(
                         w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
                     )
                 if legal:
@@ -294,9 +324,38 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
         for i in range(env.num_running_rows):
             out.num_commands = 0
             out.num_transactions = 0
-            if plan_preempt(w, env, agent, env.running_jobs[i], out):
+            if plan_action(w, env, agent, Kind.PREEMPT + 0, i, 0, out):
                 mask[at + i] = 1
                 has_choice = True
+    if env.role != NONE:
+        return _leave_to_role(w, env, agent, mask)
+    return has_choice
+
+
+@helper
+def _leave_to_role(w: Any, env: Any, agent: Any, mask: Any) -> bool:
+    """Leave of a mask what a role may do; True if that is anything but waiting.
+
+    The admitter lets in what could start, at once or once there is room; what has been let in the placer starts, and
+    the preemptor makes room for.
+    """
+    has_choice = False
+    for action in range(1, agent.num_actions):
+        kind, row, _ = decode(agent, action)
+        if kind == Kind.PREEMPT:
+            legal = mask[action] == 1 and env.role == Role.PREEMPTOR
+        elif row >= env.num_queue_rows:
+            legal = False
+        else:
+            is_let_in = w.jobs[env.queue_jobs[row]].is_let_in
+            if kind == Kind.ADMIT:
+                could_start = env.fits[row] > 0.0 or env.can_make_room[row] > 0.0
+                legal = env.role == Role.ADMITTER and could_start and not is_let_in
+            else:
+                of_role = Role.PREEMPTOR if kind == Kind.MAKE_ROOM else Role.PLACER
+                legal = mask[action] == 1 and is_let_in and env.role == of_role
+        mask[action] = legal
+        has_choice = has_choice or legal
     return has_choice
 
 

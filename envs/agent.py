@@ -13,7 +13,7 @@ import numpy as np
 
 from gangline.envs.core.types import SizeClass
 from gangline.envs.reward import NUM_TERMS
-from gangline.envs.transition import NUM_QUANTITIES, TRANSITION
+from gangline.envs.transition import NUM_OWN, NUM_QUANTITIES, TRANSITION
 
 MAX_QUEUE_ROWS = 256
 MAX_RUNNING_ROWS = 256
@@ -36,6 +36,38 @@ class TimeMode(IntEnum):
 
     EVENT = 0  # at every instant at which it has a choice
     TICK = 1  # at every tick
+
+
+class Face(IntEnum):
+    """Who decides."""
+
+    SINGLE = 0  # one agent for the whole cluster
+    TENANTS = 1  # one agent per tenant, in rounds
+    ROLES = 2  # admitter, placer, preemptor, in turn
+
+
+class Role(IntEnum):
+    """Agents of the roles environment, in the order of their turns."""
+
+    ADMITTER = 0  # may it enter?
+    PLACER = 1  # where does it go?
+    PREEMPTOR = 2  # who has to leave for it?
+
+
+class Arbiter(IntEnum):
+    """Whose command goes first in a round. Ties rotate from round to round."""
+
+    ENTITLEMENT_DEFICIT = 0  # the tenant that holds least of its entitlement
+    PRIORITY = 1  # the tenant whose command concerns the job of highest priority
+    ROUND_ROBIN = 2  # each first in turn
+
+
+class Refused(IntEnum):
+    """Why a tenant's command was not applied."""
+
+    NO = 0
+    CONFLICT = 1  # it was legal when the round began; an earlier command of the round was in its way
+    ILLEGAL = 2  # it was never legal
 
 
 AGENT = np.dtype(
@@ -72,13 +104,20 @@ AGENT = np.dtype(
         ("reward_scale", np.float64),
         ("weights", np.float64, (NUM_TERMS,)),
         ("uses_utility", np.bool_),
+        # several agents
+        ("face", np.int64),
+        ("arbiter", np.int64),
+        ("mu", np.float64),  # part of the team in a tenant's reward
+        ("own_weights", np.float64, (NUM_OWN,)),
     ],
     align=True,
 )
 
 
 def env_dtype(size: SizeClass) -> np.dtype[Any]:
-    """The record of one environment: its episode, the rows it shows, and what happened since the last decision."""
+    """The record of one environment, or of one of several agents in it: its episode, the rows it shows, and what
+    happened since the last decision.
+    """
     return np.dtype(
         [
             ("begin_ms", np.int64),  # clock at the first decision of the episode
@@ -102,6 +141,21 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("areas", np.float64, (NUM_QUANTITIES,)),  # at the last reading
             ("areas_now", np.float64, (NUM_QUANTITIES,)),  # scratch
             ("areas_ms", np.int64),
+            # several agents: of one of them
+            ("tenant", np.int64),  # whose jobs it is shown; NONE = everybody's
+            ("role", np.int64),  # what it may do; NONE = everything
+            ("has_choice", np.bool_),  # something but `wait` is legal now
+            ("had_choice", np.bool_),  # ... was legal at the last decision
+            ("has_spoken", np.bool_),  # within a round: its command has been dealt with
+            ("refused", np.int64),  # Refused, of the last command
+            ("own_areas", np.float64, (NUM_OWN,)),  # its tenant's, at the last reading
+            ("own_gains", np.float64, (NUM_OWN,)),  # of the last step, discounted
+            ("since_discount", np.float64),  # since its last turn
+            ("since_h", np.float64),
+            # several agents: of the environment
+            ("num_rounds", np.int64),
+            ("turn", np.int64),  # Role whose turn it is
+            ("somebody_acts", np.bool_),  # in this round
             ("fits", np.float32, (MAX_QUEUE_ROWS,)),
             ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),
             ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),

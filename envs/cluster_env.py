@@ -16,7 +16,17 @@ from gangline.envs import action as actions
 from gangline.envs import observation as observations
 from gangline.envs import rendering, stepping
 from gangline.envs import reward as rewards
-from gangline.envs.agent import AGENT, MAX_QUEUE_ROWS, MAX_RULES, MAX_RUNNING_ROWS, Kind, TimeMode, env_dtype
+from gangline.envs.agent import (
+    AGENT,
+    MAX_QUEUE_ROWS,
+    MAX_RULES,
+    MAX_RUNNING_ROWS,
+    Arbiter,
+    Face,
+    Kind,
+    TimeMode,
+    env_dtype,
+)
 from gangline.envs.config import WorldConfig, load_world, one_of
 from gangline.envs.core import building
 from gangline.envs.core.compiled import entry_point
@@ -311,6 +321,8 @@ class Batch:
         observations: (num_envs, flat_size) float32; masks: (num_envs, num_actions) int8; written by `begin`, `step`.
     """
 
+    face = Face.SINGLE
+
     def __init__(self, config: WorldConfig, num_envs: int, *, keep_log: bool = False, threads: int = 1) -> None:
         """Build the worlds; with `keep_log`, ended jobs are written to a log (one environment only)."""
         if keep_log and num_envs != 1:
@@ -328,12 +340,16 @@ class Batch:
         _refresh_template(self.template)
         self.worlds = building.new_records(num_envs, self.size)
         self.envs = np.zeros(num_envs, env_dtype(self.size))
-        self.agents = agent_parameters(config, self.spec, self.source)
+        self.envs["tenant"] = self.envs["role"] = NONE
+        self.members = self._members()
+        self.agents = agent_parameters(config, self.spec, self.source, self.face)
         self.decisions = [np.zeros(1, DECISION) for _ in range(threads)]  # scratch, one for each thread
+        seats = max(1, self.members.shape[1])
         commands = config.time.commands_per_tick if config.time.mode == "tick" else 1
-        self.actions = np.zeros((num_envs, commands), np.int64)
-        self.observations = np.zeros((num_envs, observations.flat_size(self.agent)), np.float32)
-        self.masks = np.zeros((num_envs, int(self.agent["num_actions"])), np.int8)
+        self.actions = np.zeros((num_envs, commands if self.face == Face.SINGLE else seats), np.int64)
+        self.seen = np.zeros((num_envs, seats, observations.flat_size(self.agent)), np.float32)
+        self.allowed = np.zeros((num_envs, seats, int(self.agent["num_actions"])), np.int8)
+        self.observations, self.masks = self._views()
         self.begins = np.zeros(num_envs, np.int64)
         self.ends = np.zeros(num_envs, np.int64)
         self.trace = layout
@@ -348,6 +364,14 @@ class Batch:
         self._template_bytes = self.template.view(np.uint8).reshape(-1)[:prefix].copy()
         self._raw_worlds = self.worlds.view(np.uint8).reshape(num_envs, -1)
         stepping.reset_worlds(self._raw_worlds, self._template_bytes, 0, num_envs)  # the rest is zero
+
+    def _members(self) -> np.ndarray:
+        """(num_envs, agents) records of several agents; none for the single one."""
+        return np.zeros((self.num_envs, 0), env_dtype(self.size))
+
+    def _views(self) -> tuple[np.ndarray, np.ndarray]:
+        """Observations and masks as the user sees them: of the one agent, without an axis for agents."""
+        return self.seen[:, 0], self.allowed[:, 0]
 
     @property
     def agent(self) -> np.void:
@@ -365,7 +389,9 @@ class Batch:
         w["time_offset_ms"] = episode.offset_ms
         rows = episode.trace.rows
         if len(rows) and episode.trace is not self.source.layout():
-            if int(rows["group"].max()) >= self.size.max_groups or int(rows["shape"].max()) >= self.size.max_shapes:
+            num_groups, num_shapes = int(rows["group"].max()) + 1, int(rows["shape"].max()) + 1
+            w["num_groups"], w["num_shapes"] = num_groups, num_shapes
+            if num_groups > self.size.max_groups or num_shapes > self.size.max_shapes:
                 raise GanglineError(f"the episode has more job shapes than size class {self.size.name!r} holds")
             w["groups"]["tenant"][rows["group"]] = rows["tenant"]
             w["groups"]["shape"][rows["group"]] = rows["shape"]
@@ -421,6 +447,7 @@ class Batch:
             int(mode),
             self.worlds,
             self.envs,
+            self.members,
             self.agents,
             self._rows,
             self.trace.pod_sets,
@@ -428,8 +455,8 @@ class Batch:
             self._log,
             self.decisions[thread],
             self.actions,
-            self.observations,
-            self.masks,
+            self.seen,
+            self.allowed,
             self.begins,
             self.ends,
             lo,
@@ -455,6 +482,7 @@ class Batch:
         return {
             "worlds": worlds,
             "envs": self.envs.copy(),
+            "members": self.members.copy(),
             "rows": self._own_rows.copy(),
             "rows_per_env": self._rows_per_env,
             "observations": self.observations.copy(),
@@ -478,6 +506,7 @@ class Batch:
                     w[name] = values
         self.worlds["jobs"]["cost_of_search"] = 0
         self.envs[:] = state["envs"]
+        self.members[:] = state["members"]
         self._rows_per_env = state["rows_per_env"]
         if self._rows_per_env:
             self._own_rows = state["rows"].copy()
@@ -517,7 +546,9 @@ def _refresh_template(template: np.ndarray) -> None:
     prepare_template(template)
 
 
-def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource) -> np.ndarray:
+def agent_parameters(
+    config: WorldConfig, spec: WorldSpec, source: EpisodeSource, face: Face = Face.SINGLE
+) -> np.ndarray:
     """(1,) AGENT of a configuration."""
     rewards.check_weights(config.reward.weights)
     for block in config.observation.blocks:
@@ -532,7 +563,8 @@ def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource
     a["node_rows"] = min(len(spec.nodes), show.most_node_rows) if "nodes" in show.blocks else 0
     a["num_oldest"] = show.num_oldest
     a["num_shortest"] = show.num_shortest
-    a["queue_rows"] = show.num_oldest + show.num_shortest + len(spec.tenants)
+    heads = 1 if face == Face.TENANTS else len(spec.tenants)  # a tenant's agent sees its own jobs only
+    a["queue_rows"] = show.num_oldest + show.num_shortest + heads
     a["running_rows"] = max(show.running_rows, 1)
     for name, most in (("queue_rows", MAX_QUEUE_ROWS), ("running_rows", MAX_RUNNING_ROWS)):
         if a[name] > most:
@@ -545,9 +577,9 @@ def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource
     a["rules"][: len(do.placement_rules)] = [Rule[r.upper()] for r in do.placement_rules]
     a["num_victim_rules"] = len(do.victim_rules)
     a["victim_rules"][: len(do.victim_rules)] = [VictimRule[r.upper()] for r in do.victim_rules]
-    a["may_admit"] = do.may_admit
+    a["may_admit"] = do.may_admit or face == Face.ROLES
     a["may_reserve"] = do.may_reserve
-    a["may_preempt"] = do.may_preempt
+    a["may_preempt"] = do.may_preempt or face == Face.TENANTS  # a tenant gives back what it has borrowed
     a["min_run_ms"] = round(do.min_run_h * HOUR_MS)
     a["reserve_ms"] = max(1, round(do.reserve_h * HOUR_MS))
     a["max_commands_per_instant"] = do.max_commands_per_instant
@@ -564,4 +596,12 @@ def agent_parameters(config: WorldConfig, spec: WorldSpec, source: EpisodeSource
     for i, name in enumerate(rewards.TERM_NAMES):
         a["weights"][i] = config.reward.weights.get(name, 0.0)
     a["uses_utility"] = bool(config.reward.weights.get("alpha_fair", 0.0))
+    several = config.multi_agent
+    one_of("multi_agent.arbiter", several.arbiter, [x.name.lower() for x in Arbiter])
+    for name in several.own_weights:
+        one_of("own reward term", name, rewards.OWN_TERMS)
+    a["face"] = face
+    a["arbiter"] = Arbiter[several.arbiter.upper()]
+    a["mu"] = several.mu
+    a["own_weights"] = [several.own_weights.get(name, 0.0) for name in rewards.OWN_TERMS]
     return agents

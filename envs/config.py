@@ -141,6 +141,17 @@ class RewardConfig:
 
 
 @dataclass(frozen=True)
+class MultiAgentConfig:
+    """How tenants' agents meet: envs/multi_agent_env.py."""
+
+    arbiter: str = "entitlement_deficit"  # entitlement_deficit | priority | round_robin
+    mu: float = 0.5  # part of the team's mean in a tenant's reward; 1 = fully cooperative
+    own_weights: dict[str, float] = field(
+        default_factory=lambda: {"productive": 1.0, "neg_over_share": 2.0, "neg_deficit": 1.0, "neg_waste": 1.0}
+    )
+
+
+@dataclass(frozen=True)
 class TimeConfig:
     """When the agent is asked, and how it discounts."""
 
@@ -164,6 +175,7 @@ class WorldConfig:
     action: ActionConfig = ActionConfig()
     reward: RewardConfig = RewardConfig()
     time: TimeConfig = TimeConfig()
+    multi_agent: MultiAgentConfig = MultiAgentConfig()
 
 
 def preset_names() -> list[str]:
@@ -185,6 +197,10 @@ def load_world(world: str | Mapping[str, Any] = "small", **overrides: Any) -> Wo
         if world not in preset_names():
             raise unknown_name("world", world, preset_names())
         values = read_yaml(folder("env") / f"{world}.yaml")
+    base = values.pop("world_preset", None)
+    if base is not None:
+        one_of("world_preset", base, preset_names())
+        values = merged(read_yaml(folder("env") / f"{base}.yaml"), values)
     workload = values.pop("workload_preset", None)
     if workload is not None:
         values["workload"] = merged(read_yaml(folder("workload") / f"{workload}.yaml"), values.get("workload", {}))
@@ -345,6 +361,8 @@ def check(config: WorldConfig) -> None:
         raise GanglineError("action.placement_rules is empty, expected at least one rule")
     _at_least("action.max_commands_per_instant", config.action.max_commands_per_instant, 1)
     _at_least("action.min_run_h", config.action.min_run_h, 0)
+    if not 0 <= config.multi_agent.mu <= 1:
+        raise GanglineError(f"multi_agent.mu is {config.multi_agent.mu}, expected a share in [0, 1]")
     one_of("time.mode", config.time.mode, ("event", "tick"))
     if not config.time.tick_s > 0:
         raise GanglineError(f"time.tick_s is {config.time.tick_s}, expected a positive time")

@@ -205,11 +205,17 @@ def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
 
 @helper
 def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
-    """One row per tenant: entitlement, what it holds, wants and has used, and what waits."""
+    """One row per tenant: entitlement, what it holds, wants and has used, and what waits.
+
+    A tenant's agent sees itself first, and of the others neither how many jobs they have nor how old those are.
+    """
     share = 1.0 / max(w.gpus_total, 1)
-    for k in range(min(w.num_tenants, rows)):
+    for row in range(min(w.num_tenants, rows)):
+        k = row
+        if env.tenant != NONE:  # its own first; of the others what a tenant is told
+            k = env.tenant if row == 0 else (row - 1 if row <= env.tenant else row)
         tenant = w.tenants[k]
-        at = k * NUM_TENANT
+        at = row * NUM_TENANT
         out[at] = 1.0
         out[at + 1] = tenant.entitled * share
         out[at + 2] = tenant.held * share
@@ -219,10 +225,11 @@ def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
         out[at + 6] = tenant.demand * share * 0.25
         out[at + 7] = max(0, tenant.entitled - tenant.held) * share
         out[at + 8] = max(0, tenant.held - tenant.entitled) * share
-        out[at + 9] = log_count(tenant.num_waiting) * 0.1
         out[at + 10] = tenant.gpus_waiting * share * 0.25
-        out[at + 11] = log_hours(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
-        out[at + 12] = log_count(tenant.num_running) * 0.1
+        if env.tenant == NONE or env.tenant == k:
+            out[at + 9] = log_count(tenant.num_waiting) * 0.1
+            out[at + 11] = log_hours(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
+            out[at + 12] = log_count(tenant.num_running) * 0.1
 
 
 @helper
@@ -288,6 +295,9 @@ def _read_heads(w: Any, env: Any, oldest: Any) -> int:
     g = w.first_group
     while g != NONE:
         group = w.groups[g]
+        if env.tenant != NONE and env.tenant != group.tenant:
+            g = group.next
+            continue
         env.cursor[count] = group.head
         env.cursor_key[count] = group.head_key
         env.cursor_row[count] = group.head_row
@@ -400,7 +410,7 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 12] = log_count(job.starts) * 0.1
         out[at + 13] = env.fits[i]
         out[at + 14] = env.can_make_room[i]
-        out[at + 15] = job.tenant * tenant_step
+        out[at + 15] = job.tenant * tenant_step if env.tenant == NONE else 0.0
         out[at + 16] = tenant.entitled * share
         out[at + 17] = tenant.held * share
         out[at + 18] = tenant.fair * share
@@ -418,7 +428,8 @@ def choose_running_rows(w: Any, env: Any, agent: Any) -> None:
     at = w.first_running
     while at != NONE:
         job = w.jobs[at]
-        if job.state == JobState.RUNNING and job.preemptible:
+        is_shown = env.tenant == NONE or env.tenant == job.tenant
+        if is_shown and job.state == JobState.RUNNING and job.preemptible:
             loss = visible_loss(w, job)
             if count < agent.running_rows or loss < env.running_loss[count - 1]:
                 place = min(count, agent.running_rows - 1)
@@ -450,7 +461,7 @@ def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
         out[at + 4] = log_scale(env.running_loss[i] * share * (1000.0 / HOUR_MS))
         out[at + 5] = 1.0 if run_ms >= agent.min_run_ms and tenant.held > tenant.fair else 0.0
         out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, log_hours(job.claim_ms - run_ms))
-        out[at + 7] = job.tenant * tenant_step
+        out[at + 7] = job.tenant * tenant_step if env.tenant == NONE else 0.0
         out[at + 8] = (tenant.held - tenant.fair) * share
         out[at + 9] = log_count(job.preemptions) * 0.1
 

@@ -19,6 +19,16 @@ from gangline.envs.core.compiled import helper
 from gangline.envs.errors import GanglineError, unknown_name
 from gangline.envs.transition import Quantity
 
+OWN_TERMS = ("productive", "neg_over_share", "neg_deficit", "neg_waste")  # of a tenant agent, in the order of `Own`
+
+
+@helper
+def own_reward(gains: Any, weights: Any) -> float:
+    """What a tenant earns for itself: its GPUs that make progress, less what it holds above its share while others lack
+    theirs, less what it lacks, less what stopping its jobs has cost. 1 = an n-th of the cluster for an hour.
+    """
+    return weights[0] * gains[0] - weights[1] * gains[1] - weights[2] * gains[2] - weights[3] * gains[3]
+
 
 @helper
 def productive(areas: Any) -> float:

@@ -41,6 +41,16 @@ class Quantity(IntEnum):
     UTILITY = 15  # of decayed service, see `usage_utility`; kept only where a reward asks for it
 
 
+class Own(IntEnum):
+    """Index of a tenant's own quantity. Unit: hours of an n-th of the cluster, n tenants."""
+
+    RUNNING = 0
+    OVER_SHARE = 1  # [A_k - F_k]+
+    DEFICIT = 2  # [F_k - A_k]+
+    WASTE = 3  # charged at the event: work lost, restarts
+
+
+NUM_OWN = len(Own)
 NUM_QUANTITIES = len(Quantity)
 FIRST_CHARGED = int(Quantity.LOST)
 
@@ -89,7 +99,7 @@ def read_areas(w: Any, with_utility: bool, areas: Any) -> None:
 
 
 @helper
-def add_piece(t: Any, before: Any, after: Any, elapsed_ms: int, beta_per_h: float) -> None:
+def add_piece(t: Any, before: Any, after: Any, elapsed_ms: int, beta_per_h: float) -> tuple[float, float]:
     """Add a piece of time in which all rates were constant, and what was charged at its end.
 
     Args:
@@ -98,6 +108,7 @@ def add_piece(t: Any, before: Any, after: Any, elapsed_ms: int, beta_per_h: floa
         after: (NUM_QUANTITIES,) areas at its end, events applied.
         elapsed_ms: its length.
         beta_per_h: discount rate.
+    Returns: what a rate during the piece is multiplied by, and what is charged at its end.
     """
     elapsed_h = elapsed_ms / HOUR_MS
     begins = t.discount
@@ -112,6 +123,30 @@ def add_piece(t: Any, before: Any, after: Any, elapsed_ms: int, beta_per_h: floa
         t.discounted[q] += gain * (mean if q < FIRST_CHARGED else ends)
     t.elapsed_h += elapsed_h
     t.discount = ends
+    return mean, ends
+
+
+@helper
+def own_area(w: Any, tenant: int, which: int) -> float:
+    """One of a tenant's integrals so far, `Own`."""
+    record = w.tenants[tenant]
+    area = record.running_area
+    if which == Own.OVER_SHARE:
+        area = record.over_area
+    elif which == Own.DEFICIT:
+        area = record.deficit_area
+    elif which == Own.WASTE:
+        area = record.waste_area
+    return area * (w.num_tenants / (max(w.gpus_total, 1) * HOUR_MS))
+
+
+@helper
+def add_own_piece(w: Any, member: Any, mean: float, ends: float) -> None:
+    """Add a piece of time to a tenant's own quantities; what `add_piece` returned says how much it counts."""
+    for q in range(NUM_OWN):
+        now = own_area(w, member.tenant, q)
+        member.own_gains[q] += (now - member.own_areas[q]) * (ends if q == Own.WASTE else mean)
+        member.own_areas[q] = now
 
 
 @helper

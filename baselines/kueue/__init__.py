@@ -50,9 +50,15 @@ class Kueue(CompiledScheduler):
         """The door of a size class, compiled."""
         return compile_decide(DOORS[size.name], size)
 
-    def private_for(self, world: World) -> np.ndarray:
-        """(num_bytes,) uint8: Kueue's record for a world, then what is configured for single jobs."""
-        return private_bytes(world, self.config, int(self.private["rule"][()]), self.grace_ms, self.one_cycle)
+    def private_for(self, world: World, places: bool = True) -> np.ndarray:
+        """(num_bytes,) uint8: Kueue's record for a world, then what is configured for single jobs.
+
+        Args:
+            world: for which it is.
+            places: bind the pods of admitted workloads too, by the placement rule; False: somebody else does.
+        """
+        rule = int(self.private["rule"][()])
+        return private_bytes(world, self.config, rule, self.grace_ms, self.one_cycle, places)
 
 
 def build(

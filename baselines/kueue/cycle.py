@@ -13,7 +13,14 @@ from gangline.baselines.kueue.fair_sharing import next_fair_entry
 from gangline.baselines.kueue.flavors import assign_flavors, most_reduction
 from gangline.baselines.kueue.preemption import find_targets
 from gangline.baselines.kueue.queues import forget_scan, head_of, requeue_head, take_out
-from gangline.baselines.kueue.snapshot import fits, move_entry, move_workload, restore_usage, save_usage
+from gangline.baselines.kueue.snapshot import (
+    fits,
+    move_entry,
+    move_workload,
+    restore_usage,
+    save_usage,
+    was_preempted_now,
+)
 from gangline.baselines.kueue.state import Bucket, Mode, Policy, Reason, Requeue
 from gangline.baselines.kueue.tas import (
     assign_topology,
@@ -41,12 +48,15 @@ def run_cycle(w: Any, k: Any, out: Any) -> bool:
     measure_leaves(w, k)
     for i in range(k.num_entries):
         nominate(w, k, k.entries[i])
-    while True:
-        i = next_fair_entry(w, k) if k.fair_sharing else next_entry(w, k)
-        if i == NONE:
-            break
-        k.entries[i].is_done = True
-        process(w, k, k.entries[i])
+    for stands_back in (False, True):
+        for i in range(k.num_entries):
+            k.entries[i].is_done = k.entries[i].stands_back != stands_back
+        while True:
+            i = next_fair_entry(w, k) if k.fair_sharing else next_entry(w, k)
+            if i == NONE:
+                break
+            k.entries[i].is_done = True
+            process(w, k, k.entries[i])
     restore_usage(w, k)
     return finish_cycle(w, k, out)
 
@@ -71,6 +81,7 @@ def pop_heads(w: Any, k: Any) -> bool:
         entry.first_target = 0
         entry.num_targets = 0
         entry.is_done = False
+        entry.stands_back = was_preempted_now(w, k, slot)
         entry.is_admitted = False
         entry.is_preempting = False
         entry.reason = Requeue.GENERIC

@@ -9,7 +9,7 @@ from gangline.baselines.kueue.commands import evict_not_ready, place_next, take_
 from gangline.baselines.kueue.cycle import run_cycle
 from gangline.baselines.kueue.queues import wake_backoffs
 from gangline.baselines.kueue.snapshot import close_books, open_books
-from gangline.baselines.kueue.state import NAMED, kueue_dtype
+from gangline.baselines.kueue.state import NAMED, Bucket, kueue_dtype
 from gangline.baselines.kueue.watch import look
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import AGAIN, SIZE_CLASSES
@@ -49,7 +49,7 @@ def schedule(w: Any, k: Any, named: Any, out: Any) -> int:
     elif not k.only_looks and out.num_commands == 0:
         _run_cycles(w, k, out)
     close_books(w, k)
-    if out.num_commands == 0 and not k.one_cycle and not k.only_looks:
+    if out.num_commands == 0 and k.places and not k.one_cycle and not k.only_looks:
         place_next(w, k, out)
     return AGAIN if out.num_commands > 0 else next_ms
 
@@ -63,3 +63,10 @@ def _run_cycles(w: Any, k: Any, out: Any) -> None:
         idle = 0 if run_cycle(w, k, out) else idle + 1
         if k.cycle == before:  # no heads
             return
+
+
+@helper
+def may_have_pods(w: Any, k: Any, slot: int) -> bool:
+    """Whether a job's pods may be scheduled: it holds quota, and is not on its way out."""
+    note = k.workloads[slot]
+    return note.is_known and note.bucket == Bucket.RESERVED and not note.is_evicted

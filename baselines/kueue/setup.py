@@ -62,7 +62,9 @@ FIELD_OF_GATE = {
 UNKNOWN_LEVEL = 127  # a level that no topology has: no flavor serves the request
 
 
-def private_bytes(world: World, config: KueueConfig, rule: int, grace_ms: int, one_cycle: bool) -> np.ndarray:
+def private_bytes(
+    world: World, config: KueueConfig, rule: int, grace_ms: int, one_cycle: bool, places: bool = True
+) -> np.ndarray:
     """(num_bytes,) uint8: the record of a size class, then one NAMED for each row of the trace if jobs are named.
 
     Raises:
@@ -75,6 +77,7 @@ def private_bytes(world: World, config: KueueConfig, rule: int, grace_ms: int, o
     named = private[layout.itemsize :].view(NAMED)
     _fill_settings(k, config)
     k["rule"] = rule
+    k["places"] = places
     k["grace_ms"] = grace_ms
     k["one_cycle"] = one_cycle
     k["seen_change"] = NONE

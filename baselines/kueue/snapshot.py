@@ -152,3 +152,14 @@ def borrows_on(w: Any, q: int, cells: int) -> bool:
 def holds_quota(k: Any, slot: int) -> bool:
     """Whether a workload has its quota reserved and is not a victim of this cycle's recomputation."""
     return k.workloads[slot].bucket == Bucket.RESERVED and not k.workloads[slot].is_taken
+
+
+@helper
+def was_preempted_now(w: Any, k: Any, slot: int) -> bool:
+    """Whether a workload has been preempted at this instant, in worlds where that takes no time.
+
+    Kueue's victims need time to stop, so a preemptor and a victim that take turns do so for ever, but slowly. Where
+    evictions take no time they would never let the instant end: so the victim stands back behind everybody else of the
+    cycle, and it is preempted no more at this instant. Differs: Kueue has neither rule.
+    """
+    return not k.one_cycle and k.workloads[slot].evict_ms >= w.now_ms

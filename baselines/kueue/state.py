@@ -241,6 +241,7 @@ ENTRY = np.dtype(
         ("first_target", np.int32),
         ("num_targets", np.int32),
         ("is_done", np.bool_),
+        ("stands_back", np.bool_),  # was preempted at this instant
         ("is_admitted", np.bool_),
         ("is_preempting", np.bool_),
         ("reason", np.int8),
@@ -323,6 +324,7 @@ def kueue_dtype(size: SizeClass) -> np.dtype[Any]:
         [
             # configuration
             ("rule", np.int64),  # placement rule behind the admission
+            ("places", np.bool_),  # False: another scheduler binds the pods of admitted workloads
             ("grace_ms", np.int64),  # of an eviction; NEVER = until it is told that the pods are gone
             ("fair_sharing", np.bool_),
             ("strategies", np.int8, (2,)),

@@ -1,19 +1,29 @@
 """Topology-aware scheduling: in which domains the pods of a workload go.
 
-Phase 1 counts what fits into each domain, bottom up. Phase 2 finds the lowest level at which one domain holds all
-(required, preferred), or the domains to spread over, and goes down level by level with as few domains as it can.
+Phase 1 (`domains.py`) counts what fits into each domain, bottom up. Phase 2 finds the lowest level at which one domain
+holds all (required, preferred), or the domains to spread over (`balanced.py`: evenly), and goes down level by level
+with as few domains as it can.
 Source: Kueue pkg/cache/scheduler/tas_flavor_snapshot.go, pkg/scheduler/flavorassigner/tas_flavorassigner.go;
-spec/kueue.md section 10. Not modelled: TASBalancedPlacement, node selectors and taints inside a flavor.
+spec/kueue.md section 10. Not modelled: node selectors and taints inside a flavor.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from gangline.baselines.kueue.balanced import place_balanced
+from gangline.baselines.kueue.domains import (
+    add_children,
+    count_domains,
+    layer_at,
+    level_index,
+    name_precedes,
+    sort_domains,
+)
 from gangline.baselines.kueue.state import Mode, RequestKind
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.transactions import _new_command, pod_set_slot
-from gangline.envs.core.types import NEVER, NONE, NodeState, Op, PodState
+from gangline.envs.core.types import NONE, NodeState, Op, PodState
 
 # ---------------------------------------------------------------------------------------------------------------
 # What a flavor and a pod set have to do with topology
@@ -38,15 +48,6 @@ def flavor_serves_topology(w: Any, k: Any, q: int, ps: int, flavor: int) -> bool
     for i in range(asked.num_layers):
         has_levels = has_levels and level_index(k, t, asked.layer_level[i]) != NONE
     return has_levels
-
-
-@helper
-def level_index(k: Any, t: int, name: int) -> int:
-    """Level of a topology with a name, 0 = coarsest; NONE."""
-    for level in range(k.num_levels[t]):
-        if k.level_names[t, level] == name:
-            return level
-    return NONE
 
 
 @helper
@@ -252,89 +253,7 @@ def _partner(w: Any, k: Any, slot: int, ps: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# Phase 1: what fits into each domain
-# ---------------------------------------------------------------------------------------------------------------
-
-
-@helper
-def _pods_in(w: Any, k: Any, d: int, ps: int, beside: int) -> int:
-    """Pods of a pod set that fit into a leaf, beside one pod of another (NONE)."""
-    fit = NEVER
-    for r in range(w.params.num_resources):
-        request = w.pod_sets[ps].request[r]
-        if not (w.pod_sets[ps].asked >> r) & 1 or request == 0:
-            continue
-        room = k.room[d, r]
-        if beside != NONE and (w.pod_sets[beside].asked >> r) & 1:
-            room -= w.pod_sets[beside].request[r]
-        fit = min(fit, max(0, room) // request)
-    return fit
-
-
-@helper
-def _layer_at(k: Any, t: int, request: int, level: int) -> int:
-    """Size of the slice layer at a level; 0 if there is none."""
-    if request != NONE:
-        for i in range(k.requests[request].num_layers):
-            if level_index(k, t, k.requests[request].layer_level[i]) == level:
-                return k.requests[request].layer_size[i]
-    return 0
-
-
-@helper
-def _count_domains(w: Any, k: Any, ps: int, leader: int, t: int, slice_level: int, slice_size: int) -> None:
-    """Fill pods and slices of every domain, alone and beside the leader, from the leaves up."""
-    request = k.pod_sets[ps].request
-    for level in range(k.num_levels[t] - 1, -1, -1):
-        for d in range(w.num_domains):
-            domain = k.domains[d]
-            if w.domains[d].topology != t or domain.level != level:
-                continue
-            domain.slices = 0
-            domain.slices_led = 0
-            if level == k.num_levels[t] - 1:
-                domain.pods = _pods_in(w, k, d, ps, NONE)
-                domain.leaders = 0
-                domain.pods_led = domain.pods
-                if leader != NONE and _pods_in(w, k, d, leader, NONE) > 0:
-                    domain.leaders = 1
-                    domain.pods_led = _pods_in(w, k, d, ps, leader)
-            else:
-                _sum_children(k, d, _layer_at(k, t, request, level + 1) if level + 1 > slice_level else 0)
-            if level == slice_level:
-                domain.slices = domain.pods // slice_size
-                domain.slices_led = domain.pods_led // slice_size
-
-
-@helper
-def _sum_children(k: Any, d: int, unit: int) -> None:
-    """Pods and slices of a domain from its children's; a child under an inner layer counts in whole units of it."""
-    domain = k.domains[d]
-    domain.pods = 0
-    domain.leaders = 0
-    least_pods = NEVER
-    least_slices = NEVER
-    at = domain.first_child
-    while at != NONE:
-        child = k.domains[at]
-        pods = child.pods
-        pods_led = child.pods_led
-        if unit > 0:
-            pods = pods // unit * unit
-            pods_led = pods_led // unit * unit
-        domain.pods += pods
-        domain.slices += child.slices
-        if child.leaders > 0:
-            domain.leaders = 1
-            least_pods = min(least_pods, pods - pods_led)
-            least_slices = min(least_slices, child.slices - child.slices_led)
-        at = child.next
-    domain.pods_led = domain.pods - (least_pods if domain.leaders > 0 else 0)
-    domain.slices_led = domain.slices - (least_slices if domain.leaders > 0 else 0)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Phase 2: the domains
+# The domains of a pod set
 # ---------------------------------------------------------------------------------------------------------------
 
 
@@ -366,28 +285,36 @@ def _place_pod_set(w: Any, k: Any, ps: int, leader: int, t: int) -> bool:
     is_least_free = is_unconstrained and k.mixes_profiles
     k.spreads_anywhere = is_unconstrained
     k.spares_workers = False
-    _count_domains(w, k, ps, leader, t, slice_level, slice_size)
+    count_domains(w, k, ps, leader, t, slice_level, slice_size)
     slices = count // slice_size
-    while True:
+    found = 0
+    is_balanced = False
+    if k.balances_placement and not is_required and not is_unconstrained:
+        found = place_balanced(w, k, ps, leader, t, level, slice_level, slice_size, slices)
+        is_balanced = found > 0
+        if is_balanced and level < slice_level:
+            level += 1
+    while found == 0:
         found = _fit_at_level(w, k, t, level, slices, leaders, is_least_free, not is_required)
         if found > 0:
             break
         if is_required or is_unconstrained or level == 0:
             return False
         level -= 1
-    for i in range(found):
-        k.order[i] = k.chosen[i]
+    if not is_balanced:
+        for i in range(found):
+            k.order[i] = k.chosen[i]
     found = _take_least(w, k, found, slices, leaders, slice_size, True, is_least_free)
     while level < lowest:
         k.spares_workers = leaders > 0
-        if level < slice_level:
+        if level < slice_level and not is_balanced:
             n = 0
             for i in range(found):
-                n = _add_children(k, k.chosen[i], n)
-            _sort_domains(w, k, 0, n, leaders > 0, is_least_free)
+                n = add_children(k, k.chosen[i], n)
+            sort_domains(w, k, 0, n, leaders > 0, is_least_free)
             found = _take_least(w, k, n, slices, leaders, slice_size, True, is_least_free)
         else:
-            found = _take_below(w, k, t, request, level, found, is_least_free)
+            found = _take_below(w, k, t, request, level, slice_level, slice_size, found, is_least_free)
         if found == 0:
             return False
         level += 1
@@ -395,16 +322,18 @@ def _place_pod_set(w: Any, k: Any, ps: int, leader: int, t: int) -> bool:
 
 
 @helper
-def _take_below(w: Any, k: Any, t: int, request: int, level: int, found: int, is_least_free: bool) -> int:
+def _take_below(
+    w: Any, k: Any, t: int, request: int, level: int, slice_level: int, slice_size: int, found: int, is_least_free: bool
+) -> int:
     """At and below the slice level each chosen domain's children take its pods separately; returns how many do."""
-    unit = max(1, _layer_at(k, t, request, level + 1))
+    unit = slice_size if level < slice_level else max(1, layer_at(k, t, request, level + 1))
     for i in range(found):
         k.parents[i] = k.chosen[i]
     total = 0
     for i in range(found):
         domain = k.domains[k.parents[i]]
-        n = _add_children(k, k.parents[i], 0)
-        _sort_domains(w, k, 0, n, domain.leader_count > 0, is_least_free)
+        n = add_children(k, k.parents[i], 0)
+        sort_domains(w, k, 0, n, domain.leader_count > 0, is_least_free)
         for j in range(total):
             k.kept[j] = k.chosen[j]
         taken = _take_least(w, k, n, domain.count // unit, domain.leader_count, unit, False, is_least_free)
@@ -433,7 +362,7 @@ def _fit_at_level(
             n += 1
     if n == 0:
         return 0
-    _sort_domains(w, k, 0, n, leaders > 0, is_least_free)
+    sort_domains(w, k, 0, n, leaders > 0, is_least_free)
     best = k.order[0]
     if is_least_free:
         for i in range(n):
@@ -467,7 +396,7 @@ def _spread(w: Any, k: Any, n: int, slices: int, leaders: int, is_least_free: bo
         i += 1
     if leaders > 0:
         return 0
-    _sort_domains(w, k, i, n, False, is_least_free)
+    sort_domains(w, k, i, n, False, is_least_free)
     while left > 0 and i < n:
         d = k.order[i]
         if k.domains[d].slices == 0:
@@ -543,64 +472,8 @@ def _take_least(
         left -= min(held, left)
         if domain.leader_count > 0:
             leaders -= domain.leader_count
-            _sort_domains(w, k, i + 1, n, False, is_least_free)
+            sort_domains(w, k, i + 1, n, False, is_least_free)
     return 0
-
-
-@helper
-def _add_children(k: Any, d: int, n: int) -> int:
-    """Append a domain's children to `k.order`; returns the new length."""
-    at = k.domains[d].first_child
-    while at != NONE:
-        k.order[n] = at
-        n += 1
-        at = k.domains[at].next
-    return n
-
-
-@helper
-def _domain_precedes(w: Any, k: Any, a: int, b: int, is_led: bool, is_least_free: bool) -> bool:
-    """Order of domains: those that can lead, more slices (fewer with least free capacity), fewer pods, names."""
-    one = k.domains[a]
-    two = k.domains[b]
-    if is_led and one.leaders != two.leaders:
-        return one.leaders > two.leaders
-    if is_led and k.spares_workers:
-        loss = one.pods - one.pods_led
-        other_loss = two.pods - two.pods_led
-        if loss != other_loss:
-            return loss < other_loss
-    slices = one.slices_led if is_led else one.slices
-    other_slices = two.slices_led if is_led else two.slices
-    if slices != other_slices:
-        return (slices < other_slices) == is_least_free
-    if one.pods != two.pods:
-        return one.pods < two.pods
-    return _name_precedes(w, a, b)
-
-
-@helper
-def _name_precedes(w: Any, a: int, b: int) -> bool:
-    """Order of two domains of a level by the values of their levels from the top."""
-    while w.domains[a].parent != w.domains[b].parent:
-        a = w.domains[a].parent
-        b = w.domains[b].parent
-    return w.domains[a].name_rank < w.domains[b].name_rank
-
-
-@helper
-def _sort_domains(w: Any, k: Any, first: int, n: int, is_led: bool, is_least_free: bool) -> None:
-    """Put `k.order[first:n]` in order (Shell sort)."""
-    gap = (n - first) // 2
-    while gap > 0:
-        for i in range(first + gap, n):
-            moving = k.order[i]
-            j = i
-            while j >= first + gap and _domain_precedes(w, k, moving, k.order[j - gap], is_led, is_least_free):
-                k.order[j] = k.order[j - gap]
-                j -= gap
-            k.order[j] = moving
-        gap //= 2
 
 
 @helper
@@ -609,7 +482,7 @@ def _write_leaves(w: Any, k: Any, ps: int, leader: int, found: int) -> bool:
     for i in range(1, found):
         moving = k.chosen[i]
         j = i
-        while j > 0 and _name_precedes(w, moving, k.chosen[j - 1]):
+        while j > 0 and name_precedes(w, moving, k.chosen[j - 1]):
             k.chosen[j] = k.chosen[j - 1]
             j -= 1
         k.chosen[j] = moving

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.kueue.admission_fair_sharing import local_queue_usage
-from gangline.baselines.kueue.snapshot import fits, holds_quota, move_workload
+from gangline.baselines.kueue.snapshot import fits, holds_quota, move_workload, was_preempted_now
 from gangline.baselines.kueue.state import Policy, Variant
 from gangline.baselines.kueue.tas import topology_fits
 from gangline.envs.core.compiled import helper
@@ -36,10 +36,8 @@ def collect(w: Any, k: Any, entry: Any, q: int, cells: int, policy: int, variant
     while at != NONE:
         slot = at
         at = k.workloads[at].next
-        # where evictions take no time, who was admitted at this instant stays: queues could take turns without end
-        is_fresh = not k.one_cycle and k.workloads[slot].reserved_ms >= w.now_ms
         if (
-            is_fresh
+            (was_preempted_now(w, k, slot) and not k.workloads[slot].is_evicted)  # once at an instant is enough
             or not w.jobs[slot].preemptible
             or not holds_quota(k, slot)
             or not (k.workloads[slot].cells & cells)

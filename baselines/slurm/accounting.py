@@ -8,17 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.slurm.fair_share import charge_job
+from gangline.baselines.slurm.limits import is_rejected
+from gangline.baselines.slurm.nodes import choose_nodes
 from gangline.baselines.slurm.priority import first_partition_of, limit_ms, record_priority
 from gangline.baselines.slurm.queue import drop_dead_records, insert_record
-from gangline.baselines.slurm.tables import NODE_TRES, NUM_TRES, TYPE_TRES
+from gangline.baselines.slurm.tables import BILLING_TRES, NODE_TRES, NUM_TRES, TYPE_TRES
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NEVER, NONE, JobState, PodState
+from gangline.envs.core.transactions import _new_command
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobState, NodeState, Op, PodState, Quota
+from gangline.envs.core.types import Reason as JobReason
 
 SECOND_MS = 1000
 
 
 @helper
-def adopt(w: Any, s: Any, slot: int) -> None:
+def adopt(w: Any, s: Any, rows: Any, slot: int) -> None:
     """Begin to remember a job that is new in its slot."""
     own = s.own[0]
     job = w.jobs[slot]
@@ -36,26 +40,24 @@ def adopt(w: Any, s: Any, slot: int) -> None:
     if not is_new:
         return
     mine.is_running = False
-    mine.qos = own.default_qos
-    mine.partition = own.default_partition
-    mine.assoc = s.assoc_of_user[job.user] if job.user != NONE else s.assoc_of_tenant[job.tenant]
-    if job.row < s.own[0].num_requests:
-        request = s.requests[job.row]
-        mine.qos = request.qos
-        mine.assoc = request.assoc
-        mine.partition = first_partition_of(s, job.row)
+    mine.request = 0
+    mine.array = NONE
+    if 2 * job.row + 1 < len(rows):
+        mine.request = rows[2 * job.row]
+        mine.array = rows[2 * job.row + 1]
+    request = s.requests[mine.request]
+    mine.qos = request.qos
+    mine.partition = first_partition_of(s, slot)
+    mine.assoc = request.assoc
+    if mine.assoc == NONE:
+        mine.assoc = s.assoc_of_user[job.user] if job.user != NONE else s.assoc_of_tenant[job.tenant]
 
 
 @helper
-def partitions_of(s: Any, row: int) -> int:
-    """Partitions that a job may run in, a bit each."""
-    return s.requests[row].partitions if row < s.own[0].num_requests else 1 << s.own[0].default_partition
-
-
-@helper
-def take_in_new_jobs(w: Any, s: Any) -> bool:
+def take_in_new_jobs(w: Any, s: Any, rows: Any) -> bool:
     """Give jobs that have come into the queue their priority and place; True if there were any."""
     own = s.own[0]
+    own.num_rejected = 0
     queued = 0
     g = w.first_group
     while g != NONE:
@@ -69,23 +71,81 @@ def take_in_new_jobs(w: Any, s: Any) -> bool:
         for slot in range(w.jobs_used):
             job = w.jobs[slot]
             if job.is_queued and not (s.slots[slot].is_known and s.slots[slot].row == job.row):
+                is_new = s.slots[slot].row != job.row
+                adopt(w, s, rows, slot)
+                if is_new and (is_one_too_many(w, s, slot) or partitions_for(w, s, slot) == 0):
+                    s.rejected[own.num_rejected] = slot
+                    own.num_rejected += 1
+                    s.slots[slot].row = NONE
+                    continue
                 enter_queue(w, s, slot)
+                own.busy_ms = w.now_ms
                 is_any = True
     own.num_arrived = w.totals.num_arrived
     return is_any
 
 
 @helper
+def is_one_too_many(w: Any, s: Any, slot: int) -> bool:
+    """Whether a limit on submissions turns a new job away; those that were there before the world began have been
+    accepted.
+    """
+    own = s.own[0]
+    return own.has_submit_limits != 0 and own.num_arrived >= 0 and is_rejected(w, s, slot)
+
+
+@helper
+def partitions_for(w: Any, s: Any, slot: int) -> int:
+    """Those of a job's partitions, a bit each, whose nodes could hold it if nothing else ran.
+
+    Where nodes are down, or quotas are the world's to grant, nobody knows; then all of them.
+    """
+    own = s.own[0]
+    asked = s.requests[s.slots[slot].request].partitions
+    if w.params.quota == Quota.ENFORCED:
+        return asked
+    width = own.num_resources + 1
+    for n in range(w.num_nodes):
+        if w.nodes[n].state != NodeState.UP:
+            return asked
+        for r in range(width - 1):
+            s.work[n * width + r] = w.nodes[n].capacity[r]
+        s.work[n * width + width - 1] = w.nodes[n].num_gpus * ONE_GPU
+    found = 0
+    for partition in range(own.num_partitions):
+        if (asked >> partition) & 1:
+            for i in range(own.words):
+                s.candidates[i] = s.partition_nodes[partition * own.words + i]
+            if choose_nodes(w, s, slot, partition, False):
+                found |= 1 << partition
+    return found
+
+
+@helper
+def plan_rejections(s: Any, out: Any) -> bool:
+    """Cancel jobs that a limit on submissions turns away or no partition could ever hold: Slurm does not take them."""
+    own = s.own[0]
+    if own.num_rejected == 0:
+        return False
+    for i in range(own.num_rejected):
+        if _new_command(out, Op.CANCEL, s.rejected[i]) == NONE:
+            break  # the others are looked at again
+        out.commands[out.num_commands - 1].reason = JobReason.BY_SCHEDULER
+        out.num_transactions += 1
+    own.num_rejected = 0
+    return True
+
+
+@helper
 def enter_queue(w: Any, s: Any, slot: int) -> None:
     """One record for each partition, each with its own priority."""
     own = s.own[0]
-    adopt(w, s, slot)
     job = w.jobs[slot]
     mine = s.slots[slot]
     mine.is_known = True
     mine.priority = NONE
     own.num_known += 1
-    partitions = partitions_of(s, job.row)
+    partitions = partitions_for(w, s, slot)
     for partition in range(s.own[0].num_partitions):
         if not (partitions >> partition) & 1 or own.num_order >= len(s.order):
             continue
@@ -94,6 +154,7 @@ def enter_queue(w: Any, s: Any, slot: int) -> None:
         record.row = job.row
         record.partition = partition
         record.qos = mine.qos
+        record.tested_pass = NONE
         record.tier = s.partitions[partition].tier
         record.priority = record_priority(w, s, slot, partition, w.now_ms // SECOND_MS)
         record.submit_s = job.last_submit_ms // SECOND_MS
@@ -105,7 +166,7 @@ def enter_queue(w: Any, s: Any, slot: int) -> None:
 
 
 @helper
-def notice_runs(w: Any, s: Any) -> bool:
+def notice_runs(w: Any, s: Any, rows: Any) -> bool:
     """Charge jobs that have ended since the last look, take note of those that have started: True if any ended."""
     own = s.own[0]
     count = 0
@@ -124,6 +185,8 @@ def notice_runs(w: Any, s: Any) -> bool:
             mine.is_stopped = False
             own.num_stopped -= 1
     has_ended = count < own.num_running
+    if own.num_running > 0:
+        own.busy_ms = w.now_ms
     own.num_running = count
     at = w.last_running
     while at != NONE and not (s.slots[at].is_running and s.slots[at].row == w.jobs[at].row):
@@ -131,19 +194,19 @@ def notice_runs(w: Any, s: Any) -> bool:
     at = w.first_running if at == NONE else w.jobs[at].next
     while at != NONE:
         if not (s.slots[at].is_running and s.slots[at].row == w.jobs[at].row):
-            begin_run(w, s, at)
+            begin_run(w, s, rows, at)
         at = w.jobs[at].next
     return has_ended
 
 
 @helper
-def begin_run(w: Any, s: Any, slot: int) -> None:
+def begin_run(w: Any, s: Any, rows: Any, slot: int) -> None:
     """A job runs: what it holds, what that costs, when it ends at the latest."""
     own = s.own[0]
     job = w.jobs[slot]
     mine = s.slots[slot]
     if mine.row != job.row:
-        adopt(w, s, slot)
+        adopt(w, s, rows, slot)
     if mine.is_known:
         mine.is_known = False
         own.num_known -= 1
@@ -157,6 +220,7 @@ def begin_run(w: Any, s: Any, slot: int) -> None:
     mine.end_ms = mine.start_s * SECOND_MS + limit if limit < NEVER else NEVER
     measure_allocation(w, s, slot)
     mine.billing = billing_of(s, mine)
+    mine.tres[BILLING_TRES] = int(mine.billing)
     count_usage(s, slot, 1)
     s.running[own.num_running] = slot
     own.num_running += 1
@@ -177,7 +241,7 @@ def measure_allocation(w: Any, s: Any, slot: int) -> None:
         if pod.state == PodState.BOUND:
             for r in range(w.params.num_resources):
                 mine.tres[r] += pod.held[r]
-            if gpu != NONE and 0 <= w.nodes[pod.node].gpu_type < NUM_TRES - TYPE_TRES:
+            if gpu != NONE and 0 <= w.nodes[pod.node].gpu_type < BILLING_TRES - TYPE_TRES:
                 mine.tres[TYPE_TRES + w.nodes[pod.node].gpu_type] += pod.held[gpu]
             if not (s.tried[pod.node >> 6] >> (pod.node & 63)) & 1:
                 s.tried[pod.node >> 6] |= 1 << (pod.node & 63)
@@ -211,12 +275,19 @@ def billing_of(s: Any, mine: Any) -> float:
 
 @helper
 def count_usage(s: Any, slot: int, sign: int) -> None:
-    """Count a running job against the limits of its association, of all above it, and of its QOS."""
+    """Count a running job against the limits of its associations, its QOS, its partition's QOS and its array."""
     mine = s.slots[slot]
-    qos = s.qos[mine.qos]
-    qos.used_jobs += sign
-    for t in range(NUM_TRES):
-        qos.used_tres[t] += sign * mine.tres[t]
+    of_partition = s.partitions[mine.partition].qos
+    for i in range(2):
+        q = mine.qos if i == 0 else of_partition
+        if q == NONE or (i == 1 and q == mine.qos):
+            break
+        qos = s.qos[q]
+        qos.used_jobs += sign
+        for t in range(NUM_TRES):
+            qos.used_tres[t] += sign * mine.tres[t]
+    if mine.array != NONE:
+        s.arrays[mine.array].num_running += sign
     a = mine.assoc
     while a >= 0:
         assoc = s.assocs[a]

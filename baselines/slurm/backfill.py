@@ -37,12 +37,14 @@ def begin_backfill_pass(w: Any, s: Any) -> None:
     own.num_started = 0
     own.num_plans = 0
     own.num_intervals = 1
+    own.num_backfills += 1
     now_ms = w.now_ms // SECOND_MS * SECOND_MS
     s.intervals[0].start_ms = now_ms
     s.intervals[0].end_ms = now_ms + own.bf_window_ms
     open_up_nodes(w, s.interval_nodes, own.words)
     for a in range(s.own[0].num_assocs):
         s.assocs[a].num_tested = 0
+        s.assocs[a].num_tested_of_person = 0
     for p in range(s.own[0].num_partitions):
         s.partitions[p].num_tested = 0
         s.partitions[p].num_closed = 0
@@ -68,8 +70,9 @@ def go_on_with_backfill_pass(w: Any, s: Any, out: Any) -> bool:
         if limit != Reason.NONE:
             mine.reason = limit
             continue
-        if is_over_count(s, mine.assoc, record.partition):
+        if is_over_count(s, slot, record.partition):
             continue
+        record.tested_pass = own.num_backfills
         own.num_tested += 1
         start_ms = find_start(w, s, slot, record.partition, out)
         if out.num_commands > 0:
@@ -84,25 +87,54 @@ def go_on_with_backfill_pass(w: Any, s: Any, out: Any) -> bool:
             if is_young(w, s, slot) or own.num_intervals + 2 > len(s.intervals):
                 continue
             reserve(s, start_ms, start_ms + planned_limit_ms(w, s, slot, record.partition))
+            if mine.array != NONE:
+                s.arrays[mine.array].num_planned += 1
     own.stage = Stage.IDLE
     return False
 
 
 @helper
-def is_over_count(s: Any, a: int, partition: int) -> bool:
-    """Whether bf_max_job_user, _assoc or _part jobs have been tested already; counts this one."""
+def is_over_count(s: Any, slot: int, partition: int) -> bool:
+    """Whether bf_max_job_user, _user_part, _assoc or _part jobs have been tested already, or bf_max_job_array_resv
+    elements of the job's array have a plan; counts this one.
+    """
     own = s.own[0]
-    assoc = s.assocs[a]
+    assoc = s.assocs[s.slots[slot].assoc]
+    person = s.assocs[assoc.person]
     part = s.partitions[partition]
-    if own.bf_max_user > 0 and assoc.num_tested >= own.bf_max_user:
+    if own.bf_max_user > 0 and person.num_tested_of_person >= own.bf_max_user:
         return True
     if own.bf_max_assoc > 0 and assoc.num_tested >= own.bf_max_assoc:
         return True
     if own.bf_max_part > 0 and part.num_tested >= own.bf_max_part:
         return True
+    if own.bf_max_user_part > 0 and num_tested_beside(s, slot, partition) >= own.bf_max_user_part:
+        return True
+    if s.slots[slot].array != NONE:
+        array = s.arrays[s.slots[slot].array]
+        if array.backfill_pass != own.num_backfills:
+            array.backfill_pass = own.num_backfills
+            array.num_planned = 0
+        if array.num_planned >= own.bf_max_array:
+            return True
+    person.num_tested_of_person += 1
     assoc.num_tested += 1
     part.num_tested += 1
     return False
+
+
+@helper
+def num_tested_beside(s: Any, slot: int, partition: int) -> int:
+    """Records of the same user and partition that this pass has tested."""
+    own = s.own[0]
+    person = s.assocs[s.slots[slot].assoc].person
+    count = 0
+    for i in range(own.position - 1):
+        record = s.order[i]
+        is_here = record.tested_pass == own.num_backfills and record.partition == partition
+        if is_here and s.assocs[s.slots[record.slot].assoc].person == person:
+            count += 1
+    return count
 
 
 @helper
@@ -314,23 +346,22 @@ def num_nodes_in(nodes: Any, words: int) -> int:
 def will_run(w: Any, s: Any, slot: int, partition: int) -> int:
     """When a job could run on the candidates: now, or once running jobs have left at the ends of their limits.
 
-    Jobs of a shape get the same answer on the same candidates as long as nobody starts: it is remembered, unless
-    their submissions asked for something of their own.
+    Jobs of a shape and a request get the same answer on the same candidates as long as nobody starts: it is remembered.
     """
     own = s.own[0]
     if num_nodes_in(s.candidates, own.words) < requested_nodes(w, s, slot):
         return NEVER
     job = w.jobs[slot]
-    if job.row < s.own[0].num_requests:
-        return search_run(w, s, slot, partition)
+    request = s.slots[slot].request
     words = own.words
-    key = job.shape * 31 + partition
+    key = (job.shape * 31 + partition) * 1_000_003 + request
     for k in range(words):
         key = (key ^ s.candidates[k]) * 0x2545F4914F6CDD1D
     place = (key >> 32) & (NUM_ANSWERS - 1)
     answer = s.answers[place]
     first = 2 * place * words
     is_same = answer.stamp == own.stamp and answer.shape == job.shape and answer.partition == partition
+    is_same = is_same and answer.request == request
     for k in range(words):
         is_same = is_same and s.answer_nodes[first + k] == s.candidates[k]
     if is_same and answer.start_ms > s.intervals[0].start_ms:
@@ -339,6 +370,7 @@ def will_run(w: Any, s: Any, slot: int, partition: int) -> int:
         return answer.start_ms
     answer.stamp = own.stamp
     answer.shape = job.shape
+    answer.request = request
     answer.partition = partition
     answer.start_ms = search_run(w, s, slot, partition)
     for k in range(words):
@@ -396,9 +428,9 @@ def wider(window_ms: int, linear_ms: int) -> int:
 @helper
 def start_now(w: Any, s: Any, slot: int, partition: int, out: Any) -> None:
     """Plan the start of a job on the chosen nodes, unless a limit on what it would hold there forbids it."""
-    if is_limited(s, slot):
-        exclusive, _, _, _ = demands_of(s, w.jobs[slot].row, partition)
-        reason = tres_limit(w, s, slot, True, exclusive)
+    if is_limited(s, slot, partition):
+        exclusive, _, _, _, _ = demands_of(s, slot, partition)
+        reason = tres_limit(w, s, slot, partition, True, exclusive)
         if reason != Reason.NONE:
             s.slots[slot].reason = reason
             return

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 DAY_S = 86_400
 
 ResetPeriod = Literal["NONE", "NOW", "DAILY", "WEEKLY", "MONTHLY", "QUARTERLY", "YEARLY"]
@@ -74,6 +76,8 @@ class SchedulerParameters:
     bf_max_job_test: int = 500
     bf_max_job_start: int = 0
     bf_max_job_user: int = 0
+    bf_max_job_user_part: int = 0
+    bf_max_job_array_resv: int = 20
     bf_max_job_part: int = 0
     bf_max_job_assoc: int = 0
     bf_continue: bool = False  # a pass takes no simulated time, so that it always runs to its end either way
@@ -116,7 +120,7 @@ class Partition:
     preempt_mode: PreemptMode | None = None  # None = the cluster's
     grace_time_s: int = 0
     lln: bool = False
-    qos: str | None = None
+    qos: str | None = None  # whose limits hold for all jobs in the partition, before those of their own QOS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +129,21 @@ class Limits:
 
     grp_tres: Mapping[str, int] = field(default_factory=dict)
     grp_tres_mins: Mapping[str, int] = field(default_factory=dict)
+    grp_wall_min: int | None = None  # decayed minutes of all jobs, whatever they hold
     grp_jobs: int | None = None
+    grp_submit: int | None = None  # waiting and running; one more is rejected at submission
     max_tres_per_job: Mapping[str, int] = field(default_factory=dict)
+    max_tres_per_node: Mapping[str, int] = field(default_factory=dict)
+    max_tres_mins_per_job: Mapping[str, int] = field(default_factory=dict)
     max_wall_min: int | None = None
     max_jobs: int | None = None  # association: of each user below it that sets none of its own
+    max_submit: int | None = None  # the same of waiting and running jobs
     max_tres_per_user: Mapping[str, int] = field(default_factory=dict)  # QOS only
     max_tres_per_account: Mapping[str, int] = field(default_factory=dict)  # QOS only
     max_jobs_per_user: int | None = None  # QOS only
     max_jobs_per_account: int | None = None  # QOS only
+    max_submit_per_user: int | None = None  # QOS only
+    max_submit_per_account: int | None = None  # QOS only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +157,7 @@ class Qos:
     grace_time_s: int = 0
     exempt_time_s: int | None = None  # None = the cluster's
     usage_factor: float = 1.0
-    flags: frozenset[str] = frozenset()  # NoDecay, NoReserve
+    flags: frozenset[str] = frozenset()  # NoDecay, NoReserve, OverPartQOS
     limits: Limits = Limits()
 
 
@@ -182,9 +193,30 @@ class Request:
     nice: int = 0
     exclusive: bool = False
     nodelist: Sequence[str] = ()  # nodes that the job must have, -w
+    exclude: Sequence[str] = ()  # nodes that it must not have, -x
+    constraint: str | None = None  # features of its nodes, -C: `a&b`, `a|b`, `(a|b)&c`
     whole_nodes: bool = False  # --nodes was given: each pod is the job's part of one node
     tasks_per_node_are_fixed: bool = True  # one node, --ntasks-per-node, or one task a node
     priority: int | None = None  # set directly: frozen; 0 = held
+    array: str | None = None  # the array that the job is an element of
+    array_limit: int | None = None  # elements that run at once
+
+
+@dataclass(frozen=True, eq=False)
+class RowRequests:
+    """Requests of the jobs of a trace, which have no names.
+
+    Attributes:
+        distinct: the different ones, without their arrays.
+        of_row: (num_jobs,) index into `distinct`.
+        array_of_row: (num_jobs,) number of the job's array; -1 = none. None = no job is of an array.
+        array_limits: elements that run at once, by array; -1 = no limit.
+    """
+
+    distinct: Sequence[Request]
+    of_row: Sequence[int] | np.ndarray
+    array_of_row: Sequence[int] | np.ndarray | None = None
+    array_limits: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +228,9 @@ class SlurmConfig:
             users below it with one share each.
         root_user_shares: the user `root` directly under root, which Slurm creates with one share; None = none.
         usage: raw usage in billing-seconds by "account:user", before the world began.
-        requests: by job name.
+        requests: by job name; or by row, of a trace.
+        node_weights: by node; nodes of a lower weight are taken first, 1 where none is given.
+        node_features: by node, what `Request.constraint` asks for.
     """
 
     priority: Priority = Priority()
@@ -207,7 +241,9 @@ class SlurmConfig:
     accounts: Sequence[Account | User] = ()
     root_user_shares: int | None = 1
     usage: Mapping[str, float] = field(default_factory=dict)
-    requests: Mapping[str, Request] = field(default_factory=dict)
+    requests: Mapping[str, Request] | RowRequests = field(default_factory=dict)
+    node_weights: Mapping[str, int] = field(default_factory=dict)
+    node_features: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sibling_order: SiblingOrder = "newest_first"  # 22.05; the 2026 tree reads associations in path order
     enforces_limits: bool = True  # AccountingStorageEnforce=limits
     kill_wait_s: int = 30

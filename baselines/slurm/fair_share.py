@@ -13,7 +13,7 @@ import numpy as np
 from gangline.baselines.slurm.tables import NUM_TRES
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.fair_share import slurm_decay
-from gangline.envs.core.types import NEVER
+from gangline.envs.core.types import NEVER, NONE
 
 # ---------------------------------------------------------------------------------------------------------------
 # Usage
@@ -31,9 +31,14 @@ def decay_usage(s: Any, elapsed_s: int) -> None:
         assoc.raw *= factor
         for t in range(NUM_TRES):
             assoc.raw_tres[t] *= factor
+        assoc.raw_wall *= factor
     for q in range(s.own[0].num_qos):
-        if not s.qos[q].no_decay:
-            s.qos[q].raw *= factor
+        qos = s.qos[q]
+        if not qos.no_decay:
+            qos.raw *= factor
+            for t in range(NUM_TRES):
+                qos.raw_tres[t] *= factor
+            qos.raw_wall *= factor
 
 
 @helper
@@ -49,16 +54,26 @@ def charge_job(s: Any, slot: int, until_s: int) -> None:
     if ran_s <= 0:
         return
     seconds = ran_s * slurm_decay(ran_s, own.half_life_s)
-    qos = s.qos[job.qos]
-    used = seconds * job.billing * qos.usage_factor
-    qos.raw += used
+    usage_factor = s.qos[job.qos].usage_factor
+    used = seconds * job.billing * usage_factor
+    for i in range(2):
+        q = job.qos if i == 0 else s.partitions[job.partition].qos
+        if q == NONE or (i == 1 and q == job.qos):
+            break
+        qos = s.qos[q]
+        qos.raw += used
+        qos.raw_wall += seconds * usage_factor
+        for t in range(NUM_TRES):
+            if job.tres[t] > 0:
+                qos.raw_tres[t] += seconds * job.tres[t] * usage_factor
     a = job.assoc
     while a >= 0:
         assoc = s.assocs[a]
         assoc.raw += used
+        assoc.raw_wall += seconds * usage_factor
         for t in range(NUM_TRES):
             if job.tres[t] > 0:
-                assoc.raw_tres[t] += seconds * job.tres[t] * qos.usage_factor
+                assoc.raw_tres[t] += seconds * job.tres[t] * usage_factor
         a = assoc.parent
 
 
@@ -69,8 +84,12 @@ def clear_usage(s: Any) -> None:
         s.assocs[a].raw = 0.0
         for t in range(NUM_TRES):
             s.assocs[a].raw_tres[t] = 0.0
+        s.assocs[a].raw_wall = 0.0
     for q in range(s.own[0].num_qos):
         s.qos[q].raw = 0.0
+        for t in range(NUM_TRES):
+            s.qos[q].raw_tres[t] = 0.0
+        s.qos[q].raw_wall = 0.0
 
 
 @helper

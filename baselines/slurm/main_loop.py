@@ -67,15 +67,19 @@ def go_on_with_main_pass(w: Any, s: Any, out: Any) -> bool:
         if record.priority == 0:
             mine.reason = Reason.HELD
             continue
+        if array_has_failed(s, slot, record.partition):
+            continue
         if own.is_full_pass == 0 and own.num_tested >= own.queue_depth:
             break
         if own.partition_depth > 0 and part.num_tested >= own.partition_depth:
             continue
         if own.max_job_start > 0 and own.num_started >= own.max_job_start:
             break
-        own.num_tested += 1
-        part.num_tested += 1
+        if is_first_of_array(s, slot):
+            own.num_tested += 1
+            part.num_tested += 1
         if mine.reason >= FIRST_LIMIT and limit_of(w, s, slot, record.partition) != Reason.NONE:
+            note_failure(s, slot, record.partition)
             continue
         limit = test_and_start(w, s, slot, record.partition, out)
         if out.num_commands > 0:
@@ -83,6 +87,7 @@ def go_on_with_main_pass(w: Any, s: Any, out: Any) -> bool:
             return True
         if limit != Reason.NONE:
             mine.reason = limit
+            note_failure(s, slot, record.partition)
             if own.limit_stop:
                 own.failed |= 1 << record.partition
             continue
@@ -94,16 +99,50 @@ def go_on_with_main_pass(w: Any, s: Any, out: Any) -> bool:
             return True
         mine.reason = Reason.RESOURCES
         mine.reason_pass = own.num_passes
+        note_failure(s, slot, record.partition)
         block(w, s, slot, record.partition)
     own.stage = Stage.IDLE
     return False
 
 
 @helper
+def array_has_failed(s: Any, slot: int, partition: int) -> bool:
+    """Whether an element of the job's array could not start in this pass: the others need not be tried."""
+    if s.slots[slot].array == NONE:
+        return False
+    array = s.arrays[s.slots[slot].array]
+    return array.failed_pass == s.own[0].num_passes and (array.failed_partitions >> partition) & 1 != 0
+
+
+@helper
+def note_failure(s: Any, slot: int, partition: int) -> None:
+    """Remember for the other elements of the job's array that this one could not start."""
+    if s.slots[slot].array == NONE:
+        return
+    array = s.arrays[s.slots[slot].array]
+    if array.failed_pass != s.own[0].num_passes:
+        array.failed_pass = s.own[0].num_passes
+        array.failed_partitions = 0
+    array.failed_partitions |= 1 << partition
+
+
+@helper
+def is_first_of_array(s: Any, slot: int) -> bool:
+    """Whether a job counts towards the depth of this pass: of an array, one record in Slurm, only the first."""
+    if s.slots[slot].array == NONE:
+        return True
+    array = s.arrays[s.slots[slot].array]
+    if array.counted_pass == s.own[0].num_passes:
+        return False
+    array.counted_pass = s.own[0].num_passes
+    return True
+
+
+@helper
 def test_and_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
     """Plan the start of a job on the nodes that are open to it, if it fits; the limit that stops it, or Reason.NONE."""
     own = s.own[0]
-    limited = is_limited(s, slot)
+    limited = is_limited(s, slot, partition)
     if limited:
         reason = job_limit(w, s, slot, partition)
         if reason != Reason.NONE:
@@ -113,8 +152,8 @@ def test_and_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> int:
     if not choose_nodes(w, s, slot, partition, True):
         return Reason.NONE
     if limited:
-        exclusive, _, _, _ = demands_of(s, w.jobs[slot].row, partition)
-        reason = tres_limit(w, s, slot, True, exclusive)
+        exclusive, _, _, _, _ = demands_of(s, slot, partition)
+        reason = tres_limit(w, s, slot, partition, True, exclusive)
         if reason != Reason.NONE:
             return reason
     if write_start(w, s, slot, partition, out):
@@ -133,13 +172,11 @@ def block(w: Any, s: Any, slot: int, partition: int) -> None:
         return
     if s.slots[slot].priority < own.bf_min_prio:
         return
-    row = w.jobs[slot].row
-    if row < s.own[0].num_requests:
-        request = s.requests[row]
-        if request.nodelist != NONE and request.num_listed >= requested_nodes(w, s, slot):
-            for i in range(own.words):
-                s.open[i] &= ~s.nodelists[request.nodelist * own.words + i]
-            return
+    request = s.requests[s.slots[slot].request]
+    if request.nodelist != NONE and request.num_listed >= requested_nodes(w, s, slot):
+        for i in range(own.words):
+            s.open[i] &= ~s.nodelists[request.nodelist * own.words + i]
+        return
     own.failed |= 1 << partition
     for i in range(own.words):
         s.open[i] &= ~s.partition_nodes[partition * own.words + i]

@@ -172,7 +172,7 @@ def choose_of_flavor(
     own = s.own[0]
     job = w.jobs[slot]
     pod_set = w.pod_sets[ps]
-    exclusive, whole, fixed, listed = demands_of(s, job.row, partition)
+    exclusive, whole, fixed, listed, allowed = demands_of(s, slot, partition)
     gpu = w.params.gpu_resource
     asks_for_gpus = gpu != NONE and (pod_set.asked >> gpu) & 1 != 0 and pod_set.request[gpu] > 0
     # GPU jobs whose tasks per node are fixed are cut down to what they need: all usable nodes count the same
@@ -181,7 +181,7 @@ def choose_of_flavor(
     total = 0
     for n in range(w.num_nodes):
         fit = 0
-        if has_node(s.candidates, n):
+        if has_node(s.candidates, n) and (allowed == NONE or has_node(s.nodelists[allowed * own.words :], n)):
             fit = pods_on(w, s, job, pod_set, n, is_now, exclusive, flavor)
         size = fit
         if counts_alike:
@@ -210,13 +210,14 @@ def choose_of_flavor(
 
 
 @helper
-def demands_of(s: Any, row: int, partition: int) -> Any:
-    """(nodes for itself alone, one pod per node, tasks per node fixed, its list of nodes or NONE) of a job."""
-    exclusive = bool(s.partitions[partition].exclusive)
-    if row < s.own[0].num_requests:
-        request = s.requests[row]
-        return exclusive or request.exclusive, request.whole_nodes, request.tasks_are_fixed, int(request.nodelist)
-    return exclusive, False, True, NONE
+def demands_of(s: Any, slot: int, partition: int) -> Any:
+    """(nodes for itself alone, one pod per node, tasks per node fixed, nodes it must have, nodes it may have) of a job.
+
+    Sets of nodes by their row of `nodelists`, NONE where nothing was said.
+    """
+    request = s.requests[s.slots[slot].request]
+    exclusive = bool(s.partitions[partition].exclusive) or bool(request.exclusive)
+    return exclusive, request.whole_nodes, request.tasks_are_fixed, int(request.nodelist), int(request.allowed)
 
 
 @helper
@@ -248,14 +249,15 @@ def choose(s: Any, pod_set: int, n: int, pods: int) -> bool:
 
 @helper
 def choose_consecutive(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
-    """Consecutive best fit: the smallest run of usable nodes that suffices, else the largest; inside it the tightest
-    node if one is enough, else nodes in index order; then the next run.
+    """Consecutive best fit: of the lowest weight, the smallest run of usable nodes that suffices, else the largest;
+    inside it the tightest node if one is enough, else nodes in index order; then the next run.
     """
     while wanted > 0:
         best = NONE
         best_end = 0
         best_size = 0
         best_suffices = False
+        best_weight = 0
         n = 0
         while n < w.num_nodes:
             if s.fit[n] == 0:
@@ -264,12 +266,15 @@ def choose_consecutive(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
             first = n
             pods = 0
             size = 0
-            while n < w.num_nodes and s.fit[n] > 0:
+            weight = s.node_weight[n]
+            while n < w.num_nodes and s.fit[n] > 0 and s.node_weight[n] == weight:
                 pods += s.fit[n]
                 size += s.size[n]
                 n += 1
             suffices = pods >= wanted
-            if suffices == best_suffices and best != NONE:
+            if best != NONE and weight != best_weight:
+                is_better = weight < best_weight
+            elif suffices == best_suffices and best != NONE:
                 is_better = size < best_size if suffices else size > best_size
             else:
                 is_better = best == NONE or suffices
@@ -278,6 +283,7 @@ def choose_consecutive(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
                 best_end = n
                 best_size = size
                 best_suffices = suffices
+                best_weight = weight
         if best == NONE:
             return False
         tightest = NONE
@@ -297,7 +303,7 @@ def choose_consecutive(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
 
 @helper
 def choose_least_loaded(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
-    """LLN: the node with the most idle CPUs for its size first."""
+    """LLN: of the lowest weight, the node with the most idle CPUs for its size first."""
     cpu = s.own[0].cpu
     while wanted > 0:
         best = NONE
@@ -306,7 +312,8 @@ def choose_least_loaded(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
             node = w.nodes[n]
             if s.fit[n] > 0:
                 load = node.idle[cpu] / node.capacity[cpu] if cpu != NONE and node.capacity[cpu] > 0 else 0.0
-                if load > best_load:
+                is_lighter = best != NONE and s.node_weight[n] < s.node_weight[best]
+                if is_lighter or (load > best_load and (best == NONE or s.node_weight[n] == s.node_weight[best])):
                     best = n
                     best_load = load
         if best == NONE:
@@ -323,7 +330,7 @@ def choose_least_loaded(w: Any, s: Any, pod_set: int, wanted: int) -> bool:
 def write_start(w: Any, s: Any, slot: int, partition: int, out: Any) -> bool:
     """Write the transaction that starts a job where `s.choices` says; False if the decision is full."""
     own = s.own[0]
-    exclusive, _, _, _ = demands_of(s, w.jobs[slot].row, partition)
+    exclusive, _, _, _, _ = demands_of(s, slot, partition)
     first = out.num_commands
     ps = w.jobs[slot].first_pod_set
     while w.params.quota == Quota.ENFORCED and ps != NONE:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.baselines.slurm.nodes import choose_nodes, copy_free, has_node, take_away, write_start
+from gangline.baselines.slurm.limits import is_limited, tres_limit
+from gangline.baselines.slurm.nodes import choose_nodes, copy_free, demands_of, has_node, take_away, write_start
 from gangline.baselines.slurm.queue import outranks
-from gangline.baselines.slurm.tables import Mode, PreemptBy
+from gangline.baselines.slurm.tables import Mode, PreemptBy, Reason
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.transactions import _new_command, plan_evict
 from gangline.envs.core.types import NEVER, NONE, JobState, Op, PodState, Then
@@ -121,6 +122,10 @@ def plan_preemption(w: Any, s: Any, slot: int, partition: int, out: Any) -> bool
         num_removed = remove_until_fit(w, s, slot, partition)
     if num_removed == 0:
         return False
+    if is_limited(s, slot, partition):  # nobody goes for a job that may not start then
+        exclusive, _, _, _, _ = demands_of(s, slot, partition)
+        if tres_limit(w, s, slot, partition, True, exclusive) != Reason.NONE:
+            return False
     is_waiting = False
     for i in range(num_removed):
         victim = s.victims[i]

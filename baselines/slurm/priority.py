@@ -66,10 +66,7 @@ def flavor_type(w: Any, flavor: int) -> int:
 @helper
 def requested_nodes(w: Any, s: Any, slot: int) -> int:
     """The least number of nodes that a job asks for."""
-    row = w.jobs[slot].row
-    if row < s.own[0].num_requests and s.requests[row].whole_nodes:
-        return w.jobs[slot].num_wanted
-    return 1
+    return w.jobs[slot].num_wanted if s.requests[s.slots[slot].request].whole_nodes else 1
 
 
 @helper
@@ -117,12 +114,9 @@ def record_priority(w: Any, s: Any, slot: int, partition: int, now_s: int) -> in
     own = s.own[0]
     mine = s.slots[slot]
     job = w.jobs[slot]
-    nice = 0
-    if job.row < s.own[0].num_requests:
-        request = s.requests[job.row]
-        if request.fixed_priority >= 0:
-            return request.fixed_priority
-        nice = request.nice
+    request = s.requests[mine.request]
+    if request.fixed_priority >= 0:
+        return request.fixed_priority
     since_s = job.last_submit_ms // SECOND_MS if own.accrue_always else mine.accrue_s
     waited_s = max(0, now_s - since_s)
     mine.age = waited_s / own.max_age_s if waited_s < own.max_age_s else 1.0
@@ -156,7 +150,7 @@ def record_priority(w: Any, s: Any, slot: int, partition: int, now_s: int) -> in
     total += of_partition * own.weight_partition
     total += of_qos * own.weight_qos
     total += of_tres
-    total -= nice
+    total -= request.nice
     return max(1, int(min(total, HIGHEST)))  # 0 is kept for held jobs
 
 
@@ -183,6 +177,9 @@ def tick(w: Any, s: Any) -> None:
         refresh_fair_tree(s)
         for i in range(own.num_order):
             refresh_record(w, s, s.order[i], at_s)
+    if own.ranks_running:
+        for i in range(own.num_running):
+            refresh_running(w, s, s.running[i], at_s)
     own.tick_s = at_s
     own.next_tick_ms = at_ms + period_ms
     sort_order(s)
@@ -199,16 +196,21 @@ def refresh_record(w: Any, s: Any, record: Any, now_s: int) -> None:
     if s.own[0].incr_only:
         priority = max(priority, record.priority)
     record.priority = priority
-    if record.partition == first_partition_of(s, record.row):
+    if record.partition == first_partition_of(s, record.slot):
         s.slots[record.slot].priority = priority
 
 
 @helper
-def first_partition_of(s: Any, row: int) -> int:
+def refresh_running(w: Any, s: Any, slot: int, now_s: int) -> None:
+    """CALCULATE_RUNNING: recompute a running job's priority, which counts where it may be a victim."""
+    priority = record_priority(w, s, slot, s.slots[slot].partition, now_s)
+    s.slots[slot].priority = max(priority, s.slots[slot].priority) if s.own[0].incr_only else priority
+
+
+@helper
+def first_partition_of(s: Any, slot: int) -> int:
     """The first of the partitions that a job may run in."""
-    if row >= s.own[0].num_requests:
-        return s.own[0].default_partition
-    partitions = s.requests[row].partitions
+    partitions = s.requests[s.slots[slot].request].partitions
     at = 0
     while not (partitions >> at) & 1:
         at += 1

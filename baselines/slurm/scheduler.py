@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gangline.baselines.base import CompiledScheduler
-from gangline.baselines.slurm.accounting import notice_runs, take_in_new_jobs
+from gangline.baselines.slurm.accounting import notice_runs, plan_rejections, take_in_new_jobs
 from gangline.baselines.slurm.backfill import begin_backfill_pass, go_on_with_backfill_pass
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.fair_share import refresh_fair_share
@@ -29,30 +29,30 @@ SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.
 
 def decide_small(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a small world."""
-    return run_controller(w, private[:SMALL_BYTES].view(SMALL)[0], out)
+    return run_controller(w, private[:SMALL_BYTES].view(SMALL)[0], private[SMALL_BYTES:].view(np.int32), out)
 
 
 def decide_medium(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a medium world."""
-    return run_controller(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], out)
+    return run_controller(w, private[:MEDIUM_BYTES].view(MEDIUM)[0], private[MEDIUM_BYTES:].view(np.int32), out)
 
 
 def decide_large(w: Any, private: Any, out: Any) -> int:
     """Slurm's controller over the record of a large world."""
-    return run_controller(w, private[:LARGE_BYTES].view(LARGE)[0], out)
+    return run_controller(w, private[:LARGE_BYTES].view(LARGE)[0], private[LARGE_BYTES:].view(np.int32), out)
 
 
 DECIDE = dict(zip(SIZE_CLASSES, (decide_small, decide_medium, decide_large), strict=True))
 
 
 @helper
-def run_controller(w: Any, s: Any, out: Any) -> int:
-    """Charge and rank; resume the suspended; a main pass if one is due; a backfill pass if one is due.
+def run_controller(w: Any, s: Any, rows: Any, out: Any) -> int:
+    """Charge and rank; take in new jobs; resume the suspended; then the passes that are due, main and backfill.
 
     A pass sees what its own starts have changed, so it plans one start at a time and goes on at the next call.
     """
     own = s.own[0]
-    has_ended = notice_runs(w, s)
+    has_ended = notice_runs(w, s, rows)
     if own.newcomer != NONE and plan_turns(w, s, out):
         return AGAIN
     if own.stage == Stage.IDLE:
@@ -60,8 +60,10 @@ def run_controller(w: Any, s: Any, out: Any) -> int:
             refresh_fair_share(s)
         if w.now_ms >= own.next_tick_ms:
             tick(w, s)
-        has_new = take_in_new_jobs(w, s)
+        has_new = take_in_new_jobs(w, s, rows)
         note_changes(w, s, has_ended or has_new)
+        if plan_rejections(s, out):
+            return AGAIN
         if plan_turns(w, s, out) or plan_resume(w, s, out):
             return AGAIN
         begin_due_pass(w, s)
@@ -105,6 +107,8 @@ def begin_due_pass(w: Any, s: Any) -> None:
         return
     if own.num_order == 0:
         return
+    if own.loop_ms > 0 and own.next_full_ms < w.now_ms:  # the loop has slept past it: with its next turn
+        own.next_full_ms = -(-w.now_ms // own.loop_ms) * own.loop_ms
     if own.full_is_wanted and w.now_ms >= own.next_full_ms:
         own.full_is_wanted = 0
         begin_main_pass(w, s, 1)
@@ -130,7 +134,9 @@ def begin_due_backfill(w: Any, s: Any) -> None:
         own.next_backfill_ms = NEVER
         begin_backfill_pass(w, s)
     elif own.next_backfill_ms >= NEVER:
-        own.next_backfill_ms = (w.now_ms // own.bf_interval_ms + 1) * own.bf_interval_ms
+        own.next_backfill_ms = (
+            (w.now_ms - own.bf_phase_ms) // own.bf_interval_ms + 1
+        ) * own.bf_interval_ms + own.bf_phase_ms
 
 
 @helper
@@ -138,7 +144,7 @@ def next_look_ms(w: Any, s: Any) -> int:
     """The next time at which this scheduler has something to do by itself."""
     own = s.own[0]
     next_ms = min(own.wake_ms, own.next_slice_ms)
-    if w.num_jobs > 0:
+    if w.num_jobs > 0 and (own.num_running > 0 or w.now_ms < own.busy_ms + own.idle_limit_ms):
         next_ms = min(next_ms, own.next_tick_ms)
     if own.num_order > 0 and not own.by_hand:
         next_ms = min(next_ms, own.main_ms)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from gangline.baselines.slurm.config import PRIORITY_FLAGS, Account, Limits, Partition, Request, SlurmConfig, User
+from gangline.baselines.slurm.config import (
+    PRIORITY_FLAGS,
+    Account,
+    Limits,
+    Partition,
+    Request,
+    RowRequests,
+    SlurmConfig,
+    User,
+)
 from gangline.baselines.slurm.tables import (
+    BILLING_TRES,
     MAX_NODELISTS,
     MAX_PARTITIONS,
     MAX_QOS,
@@ -22,6 +33,7 @@ from gangline.baselines.slurm.tables import (
     PreemptBy,
     block_dtype,
     opened,
+    with_rows,
 )
 from gangline.envs.core.types import NEVER, NONE, ONE_GPU
 from gangline.envs.core.world import World
@@ -54,7 +66,8 @@ class Tres:
                 self.scale[r] = MILLI_CPU if name == "cpu" else MEBIBYTE
             else:
                 self.index[f"gres/{name}"] = r
-        for t, name in enumerate(names.gpu_types[: NUM_TRES - TYPE_TRES]):
+        self.index["billing"] = BILLING_TRES
+        for t, name in enumerate(names.gpu_types[: BILLING_TRES - TYPE_TRES]):
             self.index[f"gres/gpu:{name}"] = TYPE_TRES + t
             self.scale[TYPE_TRES + t] = ONE_GPU
 
@@ -85,7 +98,7 @@ class Tres:
 
 
 def block_for(config: SlurmConfig, world: World) -> np.ndarray:
-    """(num_bytes,) uint8: a fresh block for a world.
+    """(num_bytes,) uint8: a fresh block for a world, and what each row of its trace asked for.
 
     Raises:
         GanglineError: names that do not exist, settings that contradict each other.
@@ -99,9 +112,11 @@ def block_for(config: SlurmConfig, world: World) -> np.ndarray:
     assocs = _associations(config, world, tres, block)
     _fill_qos(config, tres, block)
     _fill_partitions(config, world, tres, block, words)
-    _fill_requests(config, world, assocs, block, words)
+    for name, weight in config.node_weights.items():
+        block.node_weight[world.names.find("nodes", name)] = weight - 1  # 1 where nothing was said
+    rows = _fill_requests(config, world, assocs, block, words)
     block.slots["row"] = NONE
-    return private
+    return with_rows(private, *rows)
 
 
 def check(config: SlurmConfig) -> None:
@@ -160,6 +175,7 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["small_relative_to_time"] = "SMALL_RELATIVE_TO_TIME" in priority.flags
     head["is_classic"] = "NO_FAIR_TREE" in priority.flags
     head["accrue_always"] = "ACCRUE_ALWAYS" in priority.flags
+    head["ranks_running"] = "CALCULATE_RUNNING" in priority.flags
     head["incr_only"] = "INCR_ONLY" in priority.flags
     for column, flag in (("assoc", "ASSOC"), ("partition", "PART"), ("qos", "QOS"), ("tres", "TRES")):
         head[f"raw_{column}"] = bool({"NO_NORMAL_ALL", f"NO_NORMAL_{flag}"} & priority.flags)
@@ -178,6 +194,8 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["bf_max_test"] = sched.bf_max_job_test
     head["bf_max_start"] = sched.bf_max_job_start
     head["bf_max_user"] = sched.bf_max_job_user
+    head["bf_max_user_part"] = sched.bf_max_job_user_part
+    head["bf_max_array"] = sched.bf_max_job_array_resv
     head["bf_max_part"] = sched.bf_max_job_part
     head["bf_max_assoc"] = sched.bf_max_job_assoc
     head["bf_linear_ms"] = sched.bf_window_linear_s * SECOND_MS
@@ -185,6 +203,7 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["bf_min_prio"] = sched.bf_min_prio_reserve
     head["kill_wait_ms"] = config.kill_wait_s * SECOND_MS
     head["has_limits"] = config.enforces_limits
+    head["has_submit_limits"] = config.enforces_limits and any(map(_limits_submissions, _all_limits(config)))
     head["preempt_by"] = {
         "preempt/none": PreemptBy.NOBODY,
         "preempt/qos": PreemptBy.QOS,
@@ -206,6 +225,10 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["next_reset_s"] = NEVER
     if head["reset_period_s"] > 0:
         head["next_reset_s"] = (now_ms // SECOND_MS // head["reset_period_s"] + 1) * head["reset_period_s"]
+    # With nothing running and nobody new, age and usage are all that moves: until they have come to rest
+    head["busy_ms"] = now_ms
+    fades_s = 60 * priority.decay_half_life_s if any(map(_limits_usage, _all_limits(config))) else 0
+    head["idle_limit_ms"] = max(priority.max_age_s, fades_s, 2 * int(head["reset_period_s"])) * SECOND_MS
     head["num_arrived"] = NONE
     head["room_version"] = NONE
     head["newcomer"] = NONE
@@ -214,6 +237,25 @@ def _fill_header(own: np.ndarray, config: SlurmConfig, world: World, tres: Tres,
     head["next_backfill_ms"] = NEVER
     head["next_slice_ms"] = NEVER
     head["wake_ms"] = NEVER
+
+
+def _all_limits(config: SlurmConfig) -> Iterator[Limits]:
+    """Limits of every QOS and association."""
+    yield from (entry.limits for entry in config.qos)
+    below = list(config.accounts)
+    while below:
+        entry = below.pop()
+        yield entry.limits
+        below += getattr(entry, "children", ())
+
+
+def _limits_usage(limits: Limits) -> bool:
+    return bool(limits.grp_tres_mins) or limits.grp_wall_min is not None
+
+
+def _limits_submissions(limits: Limits) -> bool:
+    given = (limits.grp_submit, limits.max_submit, limits.max_submit_per_user, limits.max_submit_per_account)
+    return any(limit is not None for limit in given)
 
 
 def _mode(mode: str | None) -> int:
@@ -264,8 +306,14 @@ def _associations(
             raise GanglineError(f"{what} is defined twice, expected each association once")
         index[key] = at
         assocs[at]["has_limits"] |= assocs[parent]["has_limits"]
-        if assocs[at]["max_jobs"] < 0:
-            assocs[at]["max_jobs"] = assocs[parent]["max_jobs"]  # of an account: what its users inherit
+        for limit in ("max_jobs", "max_submit", "max_wall_ms"):  # of an account: what those below it inherit
+            if assocs[at][limit] < 0:
+                assocs[at][limit] = assocs[parent][limit]
+        for limit in ("max_tres_per_job", "max_tres_per_node", "max_tres_mins_per_job"):
+            assocs[at][limit] = np.where(assocs[at][limit] < 0, assocs[parent][limit], assocs[at][limit])
+    first: dict[str, int] = {}
+    for at, (_, _, entry) in enumerate(entries, 1):
+        assocs[at]["person"] = first.setdefault(entry.name, at) if isinstance(entry, User) else at
     names = [ROOT, *(entry.name for _, _, entry in entries)]
     _fill_levels(config, assocs, names, below, block)
     block.own[0]["num_users"] = int(assocs["is_user"].sum())
@@ -317,10 +365,15 @@ def _fill_association(assoc: np.void, parent: int, entry: Account | User, tres: 
     assoc["has_limits"] = limits != Limits()
     assoc["grp_jobs"] = _limit(limits.grp_jobs)
     assoc["max_jobs"] = _limit(limits.max_jobs)
+    assoc["grp_submit"] = _limit(limits.grp_submit)
+    assoc["max_submit"] = _limit(limits.max_submit)
+    assoc["grp_wall_ms"] = _limit(limits.grp_wall_min, MINUTE_MS)
     assoc["max_wall_ms"] = _limit(limits.max_wall_min, MINUTE_MS)
     assoc["grp_tres"] = tres.limits(limits.grp_tres)
-    assoc["max_tres_per_job"] = tres.limits(limits.max_tres_per_job)
     assoc["grp_tres_mins"] = tres.limits(limits.grp_tres_mins)
+    assoc["max_tres_per_job"] = tres.limits(limits.max_tres_per_job)
+    assoc["max_tres_per_node"] = tres.limits(limits.max_tres_per_node)
+    assoc["max_tres_mins_per_job"] = tres.limits(limits.max_tres_mins_per_job)
 
 
 def _limit(value: int | None, unit: int = 1) -> int:
@@ -391,8 +444,11 @@ def _match_world(world: World, index: Mapping[tuple[str, str | None], int], bloc
         of_tenant[k] = index.get((name, name), users[0] if users else index.get((name, None), NONE))
     for u in range(len(of_user)):
         tenant = int(w["users"][u]["tenant"])
-        key = (_name(world.names.tenants, tenant, "tenant"), _name(world.names.users, u, "user"))
-        of_user[u] = index.get(key, of_tenant[tenant])
+        account = _name(world.names.tenants, tenant, "tenant")
+        user = _name(world.names.users, u, "user").removesuffix(
+            f"@{account}"
+        )  # who works for two is two users of a trace
+        of_user[u] = index.get((account, user), of_tenant[tenant])
     for k, at in enumerate(of_tenant):
         if at == NONE:
             name = _name(world.names.tenants, k, "tenant")
@@ -429,7 +485,15 @@ def _fill_qos(config: SlurmConfig, tres: Tres, block: SimpleNamespace) -> None:
         record["usage_factor"] = entry.usage_factor
         record["no_decay"] = "NoDecay" in entry.flags
         record["no_reserve"] = "NoReserve" in entry.flags
+        record["is_over_partition"] = "overpartqos" in {flag.lower() for flag in entry.flags}
         record["has_limits"] = limits != Limits()
+        record["grp_submit"] = _limit(limits.grp_submit)
+        record["max_submit_per_user"] = _limit(limits.max_submit_per_user)
+        record["max_submit_per_account"] = _limit(limits.max_submit_per_account)
+        record["grp_wall_ms"] = _limit(limits.grp_wall_min, MINUTE_MS)
+        record["grp_tres_mins"] = tres.limits(limits.grp_tres_mins)
+        record["max_tres_per_node"] = tres.limits(limits.max_tres_per_node)
+        record["max_tres_mins_per_job"] = tres.limits(limits.max_tres_mins_per_job)
         record["grp_jobs"] = _limit(limits.grp_jobs)
         record["max_jobs_per_user"] = _limit(limits.max_jobs_per_user)
         record["max_jobs_per_account"] = _limit(limits.max_jobs_per_account)
@@ -461,16 +525,23 @@ def _fill_partitions(config: SlurmConfig, world: World, tres: Tres, block: Simpl
         record["over_subscribe"] = entry.over_subscribe
         record["exclusive"] = entry.exclusive
         record["lln"] = entry.lln
+        record["qos"] = NONE if entry.qos is None else _find(config.qos, entry.qos, "QOS")
         record["mode"] = _mode(entry.preempt_mode)
         record["grace_ms"] = entry.grace_time_s * SECOND_MS
         record["has_weights"] = bool(entry.tres_billing_weights)
+        if any(entry.tres_billing_weights.values()) and not tres.weights(entry.tres_billing_weights).any():
+            named = ", ".join(name for name, weight in entry.tres_billing_weights.items() if weight)
+            raise GanglineError(
+                f"partition {entry.name!r}: TRESBillingWeights are of {named}, which this world does not count "
+                f"({', '.join(world.names.resources)}): nobody would be charged, all would tie; expected one of these"
+            )
         record["weights"] = tres.weights(entry.tres_billing_weights)
         nodes = w["nodes"][members]
         for r in range(int(w["params"]["num_resources"])):
             record["totals"][r] = nodes["capacity"][:, r].sum() / tres.scale[r]
         record["totals"][NODE_TRES] = len(members)
         for n in nodes:
-            if 0 <= n["gpu_type"] < NUM_TRES - TYPE_TRES:
+            if 0 <= n["gpu_type"] < BILLING_TRES - TYPE_TRES:
                 record["totals"][TYPE_TRES + n["gpu_type"]] += n["num_gpus"]
     own[0]["max_partition_factor"] = found["factor"].max()
     own[0]["default_partition"] = next((i for i, p in enumerate(config.partitions) if p.is_default), 0)
@@ -496,46 +567,143 @@ def _fill_requests(
     assocs: Mapping[tuple[str, str | None], int],
     block: SimpleNamespace,
     words: int,
-) -> None:
-    """What each job's submission said; an empty table where nothing was."""
-    if config.requests and len(world.job_names) > len(block.requests):
-        raise GanglineError(
-            f"requests for a trace of {len(world.job_names)} jobs, expected at most {len(block.requests)}"
-        )
-    rows = block.requests[: len(world.job_names) if config.requests else 0]
-    block.own[0]["num_requests"] = len(rows)
-    lists: list[np.ndarray] = []
+) -> tuple[np.ndarray, np.ndarray]:
+    """What submissions said, the different ones; returns (num_jobs,) request and array of each row of the trace.
+
+    The first request is that of jobs that said nothing; no rows are returned where none said anything.
+    """
+    said = config.requests if isinstance(config.requests, RowRequests) else _by_row(config.requests, world)
+    sets: dict[bytes, int] = {}  # sets of nodes -> row of `nodelists`
+
+    def row_of(nodes: Iterable[int]) -> int:
+        return sets.setdefault(_as_set(nodes, words).tobytes(), len(sets))
+
+    distinct = [Request(), *said.distinct]
+    if len(distinct) > len(block.requests):
+        raise GanglineError(f"{len(distinct)} different requests, expected at most {len(block.requests)}")
+    block.own[0]["num_requests"] = len(distinct)
     default = next((p.name for p in config.partitions if p.is_default), config.partitions[0].name)
-    of_tenant, of_user = block.assoc_of_tenant, block.assoc_of_user
-    for row, name in enumerate(world.job_names if len(rows) else ()):
-        request = config.requests.get(name, Request())
-        record, about = rows[row], world.tables[0][row]
+    normal = next((i for i, q in enumerate(config.qos) if q.name == "normal"), 0)
+    for at, request in enumerate(distinct):
+        record = block.requests[at]
         record["partitions"] = sum(
             1 << _find(config.partitions, p, "partition") for p in set(request.partitions or (default,))
         )
-        user = int(about["user"])
-        record["assoc"] = of_user[user] if user != NONE else of_tenant[int(about["tenant"])]
+        record["assoc"] = NONE
         if request.account is not None:
             key = (request.account, request.user)
             if key not in assocs:
-                raise unknown_name(f"association of job {name!r}", key, assocs)
+                raise unknown_name("association of a job", key, assocs)
             record["assoc"] = assocs[key]
-        normal = next((i for i, q in enumerate(config.qos) if q.name == "normal"), 0)
         record["qos"] = normal if request.qos is None else _find(config.qos, request.qos, "QOS")
-        record["nodelist"] = NONE
+        record["nodelist"] = record["allowed"] = NONE
         if request.nodelist:
-            record["nodelist"] = len(lists)
+            record["nodelist"] = row_of(world.names.find("nodes", n) for n in request.nodelist)
             record["num_listed"] = len(set(request.nodelist))
-            lists.append(_as_set((world.names.find("nodes", n) for n in request.nodelist), words))
+        if request.exclude or request.constraint is not None:
+            record["allowed"] = row_of(_allowed(request, config, world))
         record["nice"] = request.nice
         record["fixed_priority"] = -1 if request.priority is None else request.priority
         record["exclusive"] = request.exclusive
         record["whole_nodes"] = request.whole_nodes
         record["tasks_are_fixed"] = request.tasks_per_node_are_fixed
-    for name in config.requests:
+    if len(sets) > MAX_NODELISTS:
+        raise GanglineError(f"{len(sets)} different lists of nodes, expected at most {MAX_NODELISTS}")
+    if sets:
+        block.nodelists[: len(sets) * words] = np.frombuffer(b"".join(sets), np.int64)
+    if len(said.array_limits) > len(block.arrays):
+        raise GanglineError(f"{len(said.array_limits)} job arrays, expected at most {len(block.arrays)}")
+    arrays = block.arrays[: len(said.array_limits)]
+    block.own[0]["num_arrays"] = len(arrays)
+    for column in ("failed_pass", "counted_pass", "backfill_pass"):
+        arrays[column] = NONE
+    arrays["limit"] = said.array_limits
+    of_row = np.asarray(said.of_row, np.int32) + 1
+    if said.array_of_row is None:
+        return of_row, np.full(len(of_row), NONE, np.int32)
+    return of_row, np.asarray(said.array_of_row, np.int32)
+
+
+def _by_row(requests: Mapping[str, Request], world: World) -> RowRequests:
+    """Requests by name as requests by row."""
+    if not requests:
+        return RowRequests(distinct=(), of_row=())
+    for name in requests:
         if name not in world.job_names:
             raise unknown_name("job with a request", name, world.job_names)
-    if len(lists) > MAX_NODELISTS:
-        raise GanglineError(f"{len(lists)} jobs name their nodes, expected at most {MAX_NODELISTS}")
-    if lists:
-        block.nodelists[: len(lists) * words] = np.concatenate(lists)
+    distinct: list[Request] = []
+    arrays: dict[str, tuple[int, int]] = {}  # name -> (number, limit)
+    of_row = np.full(len(world.job_names), -1, np.int32)
+    array_of_row = np.full(len(world.job_names), NONE, np.int32)
+    for row, name in enumerate(world.job_names):
+        request = requests.get(name)
+        if request is None:
+            continue
+        if request.array is not None:
+            limit = NO_LIMIT if request.array_limit is None else request.array_limit
+            array_of_row[row] = arrays.setdefault(request.array, (len(arrays), limit))[0]
+        of_row[row] = len(distinct)
+        distinct.append(request)
+    limits = [limit for _, limit in arrays.values()]
+    return RowRequests(distinct=distinct, of_row=of_row, array_of_row=array_of_row, array_limits=limits)
+
+
+def _allowed(request: Request, config: SlurmConfig, world: World) -> list[int]:
+    """Nodes that a job may have by --exclude and --constraint."""
+    excluded = {world.names.find("nodes", name) for name in request.exclude}
+    fits = constraint(request.constraint) if request.constraint is not None else None
+    return [
+        n
+        for n, name in enumerate(world.names.nodes[: int(world.record["num_nodes"])])
+        if n not in excluded and (fits is None or fits(set(config.node_features.get(name, ()))))
+    ]
+
+
+_CONSTRAINT_WORD = re.compile(r"\s*([()&|,]|[A-Za-z0-9_.:/+=-]+)")
+
+
+def constraint(text: str) -> Callable[[set[str]], bool]:
+    """`a`, `a&b`, `a|b`, `(a|b)&c` as a question to a node's features.
+
+    Raises:
+        GanglineError: counts (`a*2`), one-of lists (`[a|b]`), and `&` beside `|` without brackets, which Slurm reads
+            from left to right in some versions.
+    """
+    parts, place = [], 0
+    while place < len(text.rstrip()):
+        found = _CONSTRAINT_WORD.match(text, place)
+        if found is None:
+            raise GanglineError(
+                f"constraint {text!r}, expected features with & or |, in round brackets where both occur"
+            )
+        parts.append("&" if found[1] == "," else found[1])
+        place = found.end()
+
+    def fail() -> GanglineError:
+        return GanglineError(f"constraint {text!r}, expected features with & or |, in brackets ( ) where both occur")
+
+    def group() -> Callable[[set[str]], bool]:
+        members, operators = [member()], set()
+        while parts and parts[0] in "&|":
+            operators.add(parts.pop(0))
+            members.append(member())
+        if len(operators) > 1:
+            raise fail()
+        is_any = operators == {"|"}
+        return lambda features: (any if is_any else all)(fits(features) for fits in members)
+
+    def member() -> Callable[[set[str]], bool]:
+        word = parts.pop(0) if parts else ""
+        if word == "(":
+            inner = group()
+            if not parts or parts.pop(0) != ")":
+                raise fail()
+            return inner
+        if not word or word in ")&|":
+            raise fail()
+        return lambda features: word in features
+
+    whole = group()
+    if parts:
+        raise fail()
+    return whole

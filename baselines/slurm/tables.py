@@ -1,9 +1,10 @@
-"""The numbers behind a `SlurmConfig`: one record per world, that the compiled scheduler reads and writes.
+"""The numbers behind a `SlurmConfig`: one record per world, that the compiled scheduler reads and writes, and behind it
+what each row of the trace asked for.
 
 It begins with `own` (settings, then what the scheduler remembers) and goes on with tables, see `block_dtype`. Their
 capacities come with the size class of the world; how much of them is used stands in `own`.
 
-TRES are numbered 0..7 as the world's resources, then nodes, then GPUs by type. Amounts are in the core's units.
+TRES are numbered 0..7 as the world's resources, then nodes, GPUs by type, billing. Amounts are in the core's units.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gangline.envs.core.types import MAX_COMMANDS, MAX_FLAVORS, MAX_RESOURCES, S
 
 NODE_TRES = MAX_RESOURCES
 TYPE_TRES = MAX_RESOURCES + 1  # first of the GPUs by type
-NUM_TRES = TYPE_TRES + MAX_FLAVORS
+BILLING_TRES = TYPE_TRES + MAX_FLAVORS
+NUM_TRES = BILLING_TRES + 1
 WORD_BITS = 64
 MAX_CLOSED = 16
 
@@ -71,6 +73,14 @@ class Reason(IntEnum):
     ASSOC_MAX_TRES_PER_JOB = 16
     ASSOC_GRP_TRES_MINS = 17
     WORLD_QUOTA = 18  # the world enforces quotas, and this one is used up
+    QOS_GRP_WALL = 19
+    ASSOC_GRP_WALL = 20
+    QOS_GRP_TRES_MINS = 21
+    QOS_MAX_TRES_PER_NODE = 22
+    ASSOC_MAX_TRES_PER_NODE = 23
+    QOS_MAX_TRES_MINS = 24
+    ASSOC_MAX_TRES_MINS = 25
+    ARRAY_TASKS = 26  # as many elements of its array run as may at once
 
 
 FIRST_LIMIT = int(Reason.QOS_GRP_JOBS)
@@ -81,7 +91,8 @@ SLURM = np.dtype(
         ("num_assocs", np.int64),
         ("num_qos", np.int64),
         ("num_partitions", np.int64),
-        ("num_requests", np.int64),  # 0: nothing was said beyond the trace
+        ("num_requests", np.int64),  # different ones; the first is that of jobs that said nothing
+        ("num_arrays", np.int64),
         ("num_free", np.int64),  # cells of `free`
         # the cluster
         ("num_resources", np.int64),
@@ -107,6 +118,7 @@ SLURM = np.dtype(
         ("is_classic", np.int64),
         ("accrue_always", np.int64),
         ("incr_only", np.int64),
+        ("ranks_running", np.int64),  # CALCULATE_RUNNING
         ("raw_assoc", np.int64),
         ("raw_partition", np.int64),
         ("raw_qos", np.int64),
@@ -132,6 +144,8 @@ SLURM = np.dtype(
         ("bf_max_test", np.int64),
         ("bf_max_start", np.int64),
         ("bf_max_user", np.int64),
+        ("bf_max_user_part", np.int64),
+        ("bf_max_array", np.int64),
         ("bf_max_part", np.int64),
         ("bf_max_assoc", np.int64),
         ("bf_linear_ms", np.int64),
@@ -139,6 +153,7 @@ SLURM = np.dtype(
         ("bf_min_prio", np.int64),
         ("kill_wait_ms", np.int64),
         ("has_limits", np.int64),
+        ("has_submit_limits", np.int64),
         # preemption
         ("preempt_by", np.int64),
         ("preempt_mode", np.int64),
@@ -162,6 +177,7 @@ SLURM = np.dtype(
         ("num_tested", np.int64),
         ("num_started", np.int64),
         ("num_passes", np.int64),  # main passes so far
+        ("num_backfills", np.int64),  # backfill passes so far
         ("is_full_pass", np.int64),
         ("failed", np.int64),  # partitions that have a blocked job in this pass, a bit each
         ("present", np.int64),  # partitions that have a job in the order, a bit each
@@ -170,6 +186,8 @@ SLURM = np.dtype(
         ("num_arrived", np.int64),  # as of the last look
         ("room_version", np.int64),
         ("num_running", np.int64),
+        ("busy_ms", np.int64),  # when a job last ran or arrived
+        ("idle_limit_ms", np.int64),  # after that long without one, ticks change nothing more
         ("main_ms", np.int64),  # when a pass is due; NEVER
         ("full_is_wanted", np.int64),
         ("backfill_is_wanted", np.int64),
@@ -185,7 +203,9 @@ SLURM = np.dtype(
         ("stamp", np.int64),  # number of the state that backfill's answers are good for
         ("num_choices", np.int64),
         ("num_victims", np.int64),
+        ("num_rejected", np.int64),  # jobs of this look that no limit on submissions admits
         ("by_hand", np.int64),  # 1: passes run only when they are asked for
+        ("bf_phase_ms", np.int64),  # when in its interval backfill wakes; 0 but where a recorded run is followed
         ("epoch_ms", np.int64),  # the wall clock when the world's clock is 0
         ("asked", np.int64),  # the Stage of the pass that is asked for
         ("num_stopped", np.int64),  # jobs suspended by this scheduler
@@ -197,6 +217,7 @@ SLURM = np.dtype(
 ASSOC = np.dtype(  # an association: an account, or a user of one
     [
         ("parent", np.int32),
+        ("person", np.int32),  # first association of the same user
         ("share_parent", np.int32),  # nearest ancestor that does not itself have shares=parent
         ("is_user", np.bool_),
         ("is_parent_share", np.bool_),  # shares=parent
@@ -210,6 +231,7 @@ ASSOC = np.dtype(  # an association: an account, or a user of one
         ("norm_shares", np.float64),
         ("raw", np.float64),  # billing-seconds
         ("raw_tres", np.float64, (NUM_TRES,)),  # TRES-seconds, for GrpTRESMins
+        ("raw_wall", np.float64),  # seconds, for GrpWall
         ("norm_usage", np.float64),
         ("effective", np.float64),
         ("level_fs", np.float64),
@@ -219,13 +241,19 @@ ASSOC = np.dtype(  # an association: an account, or a user of one
         ("has_limits", np.bool_),
         ("grp_jobs", np.int64),  # -1 = no limit, in all limits
         ("max_jobs", np.int64),
+        ("grp_submit", np.int64),
+        ("max_submit", np.int64),
+        ("grp_wall_ms", np.int64),
         ("max_wall_ms", np.int64),
         ("grp_tres", np.int64, (NUM_TRES,)),
-        ("max_tres_per_job", np.int64, (NUM_TRES,)),
         ("grp_tres_mins", np.int64, (NUM_TRES,)),
+        ("max_tres_per_job", np.int64, (NUM_TRES,)),
+        ("max_tres_per_node", np.int64, (NUM_TRES,)),
+        ("max_tres_mins_per_job", np.int64, (NUM_TRES,)),
         ("used_jobs", np.int64),
         ("used_tres", np.int64, (NUM_TRES,)),
         ("num_tested", np.int64),  # in this backfill pass
+        ("num_tested_of_person", np.int64),
     ],
     align=True,
 )
@@ -240,13 +268,23 @@ QOS = np.dtype(
         ("usage_factor", np.float64),
         ("no_decay", np.bool_),
         ("no_reserve", np.bool_),
+        ("is_over_partition", np.bool_),  # OverPartQOS: its limits before those of the partition's QOS
         ("has_limits", np.bool_),
         ("raw", np.float64),
+        ("raw_tres", np.float64, (NUM_TRES,)),
+        ("raw_wall", np.float64),
         ("grp_jobs", np.int64),
         ("max_jobs_per_user", np.int64),
         ("max_jobs_per_account", np.int64),
+        ("grp_submit", np.int64),
+        ("max_submit_per_user", np.int64),
+        ("max_submit_per_account", np.int64),
+        ("grp_wall_ms", np.int64),
         ("max_wall_ms", np.int64),
         ("grp_tres", np.int64, (NUM_TRES,)),
+        ("grp_tres_mins", np.int64, (NUM_TRES,)),
+        ("max_tres_per_node", np.int64, (NUM_TRES,)),
+        ("max_tres_mins_per_job", np.int64, (NUM_TRES,)),
         ("max_tres_per_user", np.int64, (NUM_TRES,)),
         ("max_tres_per_account", np.int64, (NUM_TRES,)),
         ("max_tres_per_job", np.int64, (NUM_TRES,)),
@@ -265,6 +303,7 @@ PARTITION = np.dtype(
         ("over_subscribe", np.int64),
         ("exclusive", np.bool_),
         ("lln", np.bool_),
+        ("qos", np.int64),  # NONE
         ("mode", np.int64),  # -1 = the cluster's
         ("grace_ms", np.int64),
         ("has_weights", np.bool_),
@@ -279,13 +318,14 @@ PARTITION = np.dtype(
     align=True,
 )
 
-REQUEST = np.dtype(  # by trace row
+REQUEST = np.dtype(  # what submissions said, the different ones
     [
         ("partitions", np.int64),  # a bit each
-        ("assoc", np.int32),
+        ("assoc", np.int32),  # NONE = that of the job's user or tenant
         ("qos", np.int32),
-        ("nodelist", np.int32),  # row of `nodelists`; NONE
+        ("nodelist", np.int32),  # row of `nodelists`: nodes that the job must have; NONE
         ("num_listed", np.int32),
+        ("allowed", np.int32),  # row of `nodelists`: nodes that it may have; NONE = all
         ("nice", np.int64),
         ("fixed_priority", np.int64),  # -1 = computed
         ("exclusive", np.bool_),
@@ -295,9 +335,24 @@ REQUEST = np.dtype(  # by trace row
     align=True,
 )
 
+ARRAY = np.dtype(  # a job array: its elements are jobs
+    [
+        ("limit", np.int64),  # elements that run at once; -1 = no limit
+        ("num_running", np.int64),
+        ("failed_pass", np.int64),  # number of the main pass in which an element could not start
+        ("failed_partitions", np.int64),  # and in which partitions, a bit each
+        ("counted_pass", np.int64),  # number of the main pass in which it has counted towards the depth
+        ("backfill_pass", np.int64),
+        ("num_planned", np.int64),  # elements that have a plan in this backfill pass
+    ],
+    align=True,
+)
+
 SLOT = np.dtype(  # what is remembered of a live job, by the core's slot
     [
         ("row", np.int32),
+        ("request", np.int32),
+        ("array", np.int32),  # NONE
         ("is_known", np.bool_),  # in the order
         ("is_running", np.bool_),  # among those whose usage is charged
         ("is_sliced", np.bool_),  # shares its cores in turns
@@ -332,6 +387,7 @@ RECORD = np.dtype(  # of the queue: a job in one of its partitions
         ("row", np.int32),
         ("partition", np.int32),
         ("qos", np.int32),
+        ("tested_pass", np.int64),  # number of the backfill pass that has tested it last
         ("tier", np.int64),
         ("priority", np.int64),
         ("submit_s", np.int64),
@@ -350,7 +406,14 @@ PLAN = np.dtype(  # a planned start of the last backfill pass
 )
 
 ANSWER = np.dtype(  # of will_run for a shape on a set of candidates, good for one state of the cluster
-    [("stamp", np.int64), ("shape", np.int32), ("partition", np.int32), ("start_ms", np.int64)], align=True
+    [
+        ("stamp", np.int64),
+        ("shape", np.int32),
+        ("request", np.int32),
+        ("partition", np.int32),
+        ("start_ms", np.int64),
+    ],
+    align=True,
 )
 NUM_ANSWERS = 4096  # a power of 2
 INTERVAL = np.dtype([("start_ms", np.int64), ("end_ms", np.int64)], align=True)  # of the backfill map
@@ -386,7 +449,10 @@ def block_dtype(size: SizeClass) -> np.dtype[Any]:
             ("qos", QOS, (MAX_QOS,)),
             ("partitions", PARTITION, (MAX_PARTITIONS,)),
             ("partition_nodes", np.int64, (MAX_PARTITIONS * words,)),  # sets of nodes
-            ("requests", REQUEST, (size.max_jobs,)),  # by trace row
+            ("requests", REQUEST, (size.max_jobs,)),
+            ("arrays", ARRAY, (size.max_jobs,)),
+            ("rejected", np.int64, (size.max_jobs,)),  # slots
+            ("node_weight", np.int64, (size.max_nodes,)),
             ("nodelists", np.int64, (MAX_NODELISTS * words,)),  # sets of nodes
             ("assoc_of_tenant", np.int64, (size.max_tenants,)),
             ("assoc_of_user", np.int64, (size.max_users,)),
@@ -417,6 +483,12 @@ def block_dtype(size: SizeClass) -> np.dtype[Any]:
         ],
         align=True,
     )
+
+
+def with_rows(block: np.ndarray, request_of_row: np.ndarray, array_of_row: np.ndarray) -> np.ndarray:
+    """The scheduler's private bytes: the block, then the request and the array of each row of the trace."""
+    rows = np.stack([request_of_row, array_of_row], axis=1).astype(np.int32)
+    return np.concatenate([block, rows.reshape(-1).view(np.uint8)])
 
 
 def opened(private: np.ndarray, size: SizeClass) -> SimpleNamespace:

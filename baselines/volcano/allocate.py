@@ -16,14 +16,29 @@ from gangline.baselines.volcano.gang import (
     sub_job_ready,
 )
 from gangline.baselines.volcano.nodes import find_node, find_quota
-from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
+from gangline.baselines.volcano.orders import (
+    clear_heaps,
+    next_task,
+    pop_job,
+    pop_queue,
+    push_job,
+    push_queue,
+    start_tasks,
+)
 from gangline.baselines.volcano.queues import allocatable, overused, run_enqueue
 from gangline.baselines.volcano.resources import assign, vector
 from gangline.baselines.volcano.state import Phase, Status
 from gangline.baselines.volcano.statement import commit, discard, keep, place
-from gangline.baselines.volcano.topology import common, find_gradient, hypernode_scores, sum_requests, tier_of
+from gangline.baselines.volcano.topology import (
+    common,
+    find_gradient,
+    hypernode_scores,
+    is_within,
+    sum_requests,
+    tier_of,
+)
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NONE
+from gangline.envs.core.types import NONE, JobKind
 
 FAILED = 0
 PIPELINED = 1
@@ -72,11 +87,30 @@ def allocate_action(w: Any, k: Any, out: Any) -> None:
         start = k.num_ops
         found = _allocate_job(w, k, slot)
         if found != FAILED and job_ready(w, k, slot):
-            if commit(w, k, start, out) and k.jobs[slot].pending > 0:
+            if not _bring_best_effort(w, k, slot):
+                discard(w, k, start)
+            elif commit(w, k, start, out) and k.jobs[slot].pending > 0:
                 push_job(w, k, slot)  # T3: the surplus, one by one, in turns with other jobs
         elif found != FAILED:
             keep(w, k, start)  # T4: reserved to the end of the session
         push_queue(w, k, q)
+
+
+@helper
+def _bring_best_effort(w: Any, k: Any, slot: int) -> bool:
+    """In a world that demands whole gangs, best-effort pods that a gang counts on go with it: backfill would come too
+    late. False if one of them finds no node.
+    """
+    job = w.jobs[slot]
+    if not w.params.gang or job.kind != JobKind.TRAINING:
+        return True
+    start_tasks(w, k, slot)
+    while job.num_bound + k.jobs[slot].newly_bound < job.min_member:
+        ps = next_task(w, k, slot, NONE, True)
+        n = find_node(w, k, slot, ps, NONE, True) if ps != NONE else NONE
+        if n < 0 or not place(w, k, slot, ps, n, Status.ALLOCATED):
+            return False
+    return True
 
 
 @helper
@@ -104,11 +138,7 @@ def allocate_tasks(w: Any, k: Any, slot: int, sub_job: int, domain: int) -> int:
     """
     start = k.num_ops
     q = k.jobs[slot].queue
-    ps = w.jobs[slot].first_pod_set
-    while ps != NONE:
-        k.sets[ps].skipped = 0
-        k.sets[ps].has_failed = False
-        ps = w.pod_sets[ps].next
+    start_tasks(w, k, slot)
     while True:
         ps = next_task(w, k, slot, sub_job, False)
         if ps == NONE:
@@ -117,7 +147,7 @@ def allocate_tasks(w: Any, k: Any, slot: int, sub_job: int, domain: int) -> int:
         if not allocatable(w, k, q, ps) or (s.has_failed and s.named_role):
             s.skipped = s.pending  # the others of the set are no different
             continue
-        n = find_node(w, k, slot, ps, domain)
+        n = find_node(w, k, slot, ps, domain, True)
         if n == NONE:
             _note_failure(w, k, slot, ps)
             s.skipped = s.pending
@@ -238,13 +268,13 @@ def _try_domain(w: Any, k: Any, slot: int, domain: int) -> float:
     job = k.jobs[slot]
     if job.num_sub_jobs == 0:
         return _place_sub_job(w, k, slot, NONE, domain) if job.pending > 0 else -1.0
-    _mark_required(w, k, slot)
+    mark_required(w, k, slot)
     for i in range(job.first_sub_job, job.first_sub_job + job.num_sub_jobs):
         k.sub_jobs[i].is_tried = False
     total = 0.0
     has_placed = False
     while True:
-        i = _next_sub_job(w, k, slot)
+        i = next_sub_job(w, k, slot)
         if i == NONE:
             break
         score = _place_sub_job(w, k, slot, i, domain)
@@ -260,7 +290,7 @@ def _try_domain(w: Any, k: Any, slot: int, domain: int) -> float:
 
 
 @helper
-def _mark_required(w: Any, k: Any, slot: int) -> None:
+def mark_required(w: Any, k: Any, slot: int) -> None:
     """Sub-groups that are needed to have minSubGroups ready ones."""
     job = k.jobs[slot]
     for policy in range(job.num_policies):
@@ -276,7 +306,7 @@ def _mark_required(w: Any, k: Any, slot: int) -> None:
 
 
 @helper
-def _next_sub_job(w: Any, k: Any, slot: int) -> int:
+def next_sub_job(w: Any, k: Any, slot: int) -> int:
     """Required ones first, then those that are not ready, then in order; only with pending tasks."""
     job = k.jobs[slot]
     best = NONE
@@ -306,8 +336,16 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
         limit = k.sub_jobs[sub_job].limit
         allocated = k.sub_jobs[sub_job].allocated_hypernode
         is_hard = limit != NONE
-    count = find_gradient(w, k, 1, root, is_hard, limit, allocated, wanted, False)
     scores = k.domain_scores
+    nominated = job.nominated_hypernode if sub_job == NONE else k.sub_jobs[sub_job].nominated_hypernode
+    if nominated != NONE and is_within(w, nominated, root):  # where room was made for it
+        k.domains[1, 0] = nominated
+        hypernode_scores(w, k, slot, sub_job, 1, 0, 1, scores)
+        if allocate_tasks(w, k, slot, sub_job, nominated) == READY:
+            _note_domain(w, k, slot, sub_job, allocated, nominated)
+            return scores[0]
+        discard(w, k, start)
+    count = find_gradient(w, k, 1, root, is_hard, limit, allocated, wanted, False)
     i = 0
     while i < count:
         first = i
@@ -324,12 +362,18 @@ def _place_sub_job(w: Any, k: Any, slot: int, sub_job: int, root: int) -> float:
         if best != NONE:
             score = scores[best - first]
             allocate_tasks(w, k, slot, sub_job, k.domains[1, best])
-            if sub_job != NONE:
-                k.sub_jobs[sub_job].allocated_hypernode = common(w, allocated, k.domains[1, best])
-            else:
-                job.allocated_hypernode = common(w, job.allocated_hypernode, k.domains[1, best])
+            _note_domain(w, k, slot, sub_job, allocated, k.domains[1, best])
             return score
     return -1.0
+
+
+@helper
+def _note_domain(w: Any, k: Any, slot: int, sub_job: int, before: int, domain: int) -> None:
+    """The hypernode of a job or sub-group that has got pods in a domain beside those that it had."""
+    if sub_job != NONE:
+        k.sub_jobs[sub_job].allocated_hypernode = common(w, before, domain)
+    else:
+        k.jobs[slot].allocated_hypernode = common(w, k.jobs[slot].allocated_hypernode, domain)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -354,13 +398,10 @@ def backfill_action(w: Any, k: Any, out: Any) -> None:
             slot = pop_job(w, k, q)
             find_quota(w, k, slot)
             start = k.num_ops
-            ps = w.jobs[slot].first_pod_set
-            while ps != NONE:
-                k.sets[ps].skipped = 0
-                ps = w.pod_sets[ps].next
+            start_tasks(w, k, slot)
             ps = next_task(w, k, slot, NONE, True)
             while ps != NONE:
-                n = find_node(w, k, slot, ps, NONE)
+                n = find_node(w, k, slot, ps, NONE, True)
                 if n < 0 or not place(w, k, slot, ps, n, Status.ALLOCATED):
                     k.sets[ps].skipped = k.sets[ps].pending
                 ps = next_task(w, k, slot, NONE, True)

@@ -137,6 +137,32 @@ class PodGroup:
     is_known: bool = True  # False: names a queue that does not exist, and is left out
 
 
+ANY_TIER = 1_000_000  # the virtual root's
+
+
+def limit_of(mode: str, tier: int | None, tier_name: str | None, names: Mapping[str, int]) -> int | None:
+    """Highest tier of a network topology: soft is hard up to the root; a tier name that is unknown sets none."""
+    if mode != "hard":
+        return ANY_TIER
+    return tier if tier is not None else names.get(tier_name or "")
+
+
+def compare_pod_names(a: str, b: str) -> int:
+    """Task order among equals, of `namespace/name`: the number after the last dash if both names have three parts, else
+    `namespace-name`.
+    """
+    index_a, index_b = _pod_index(a), _pod_index(b)
+    if index_a is not None and index_b is not None and index_a != index_b:
+        return index_a - index_b
+    key_a, key_b = a.replace("/", "-"), b.replace("/", "-")
+    return (key_a > key_b) - (key_a < key_b)
+
+
+def _pod_index(name: str) -> int | None:
+    parts = name.split("/")[-1].split("-")
+    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdigit() else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class VolcanoConfig:
     """A Volcano installation.

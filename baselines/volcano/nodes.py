@@ -11,7 +11,7 @@ from typing import Any
 
 from gangline.baselines.volcano.gang import is_on
 from gangline.baselines.volcano.resources import fits, is_scalar, vector
-from gangline.baselines.volcano.session import ASSUMED_CPU, ASSUMED_MEMORY
+from gangline.baselines.volcano.session import ASSUMED_CPU, ASSUMED_MEMORY, nominated_node
 from gangline.baselines.volcano.state import ALL_NODES, NO_QUOTA, Kind, Point
 from gangline.baselines.volcano.topology import add_topology_scores, in_domain
 from gangline.envs.core.compiled import helper
@@ -106,13 +106,18 @@ def nodes_to_find(num_nodes: int) -> int:
 
 
 @helper
-def find_node(w: Any, k: Any, slot: int, ps: int, domain: int) -> int:
+def find_node(w: Any, k: Any, slot: int, ps: int, domain: int, with_slots: bool) -> int:
     """Best node for a task within a domain: of those with room now if there are any, else of those that will have it.
+    A node on which room was made for it, and where it still fits, is taken unasked.
 
     Returns: n if the task can be allocated, -2 - n if it can only be pipelined, NONE if there is no node. Volcano draws
     among equally scored nodes; here the first in the order of the search wins.
     """
     nothing = vector()
+    n = nominated_node(k, slot, ps)
+    is_near = n != NONE and (domain == NONE or in_domain(w, k, n, domain))
+    if is_near and predicates_pass(w, k, ps, n, with_slots) and fits_future(w, k, ps, n, nothing):
+        return n if fits_idle(w, k, slot, ps, n) else -2 - n
     wanted = nodes_to_find(w.num_nodes)
     num_now = 0
     num_later = 0
@@ -122,7 +127,7 @@ def find_node(w: Any, k: Any, slot: int, ps: int, domain: int) -> int:
         looked += 1
         if domain != NONE and not in_domain(w, k, n, domain):
             continue
-        if not predicates_pass(w, k, ps, n, True) or not fits_future(w, k, ps, n, nothing):
+        if not predicates_pass(w, k, ps, n, with_slots) or not fits_future(w, k, ps, n, nothing):
             continue
         if fits_idle(w, k, slot, ps, n):
             k.feasible[num_now] = n

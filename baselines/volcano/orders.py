@@ -139,6 +139,16 @@ def rank_of(k: Any, ps: int, place: int) -> int:
 
 
 @helper
+def start_tasks(w: Any, k: Any, slot: int) -> None:
+    """No task has been passed over in this attempt yet, and no role has failed."""
+    ps = w.jobs[slot].first_pod_set
+    while ps != NONE:
+        k.sets[ps].skipped = 0
+        k.sets[ps].has_failed = False
+        ps = w.pod_sets[ps].next
+
+
+@helper
 def next_task(w: Any, k: Any, slot: int, sub_job: int, best_effort: bool) -> int:
     """Pod set of the first pending task, in task order, that was not passed over in this attempt; NONE."""
     best = NONE

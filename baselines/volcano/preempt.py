@@ -9,7 +9,15 @@ from typing import Any
 
 from gangline.baselines.volcano.gang import is_on, job_pipelined, job_starving, job_valid
 from gangline.baselines.volcano.nodes import find_quota, fits_future, predicates_pass, score_nodes
-from gangline.baselines.volcano.orders import clear_heaps, next_task, pop_job, pop_queue, push_job, push_queue
+from gangline.baselines.volcano.orders import (
+    clear_heaps,
+    next_task,
+    pop_job,
+    pop_queue,
+    push_job,
+    push_queue,
+    start_tasks,
+)
 from gangline.baselines.volcano.queues import allocatable, overused, preemptive
 from gangline.baselines.volcano.resources import vector
 from gangline.baselines.volcano.state import Kind, Phase, Point, Status
@@ -24,7 +32,7 @@ SHIFT = 1 << 31  # keeps sums of negative priorities positive
 @helper
 def preempt_action(w: Any, k: Any, out: Any) -> None:
     """Starving jobs push out pods of their own queue: first of other jobs, then of themselves."""
-    for q in _queues_of_starving(w, k, True):
+    for q in queues_of_starving(w, k, True):
         first = k.num_list
         while k.queues[q].size > 0:
             slot = pop_job(w, k, q)
@@ -36,7 +44,7 @@ def preempt_action(w: Any, k: Any, out: Any) -> None:
 
 
 @helper
-def _queues_of_starving(w: Any, k: Any, is_preempt: bool) -> Any:
+def queues_of_starving(w: Any, k: Any, skips_topology: bool) -> Any:
     """Starving jobs into the heaps of their queues; the queues in queue order."""
     clear_heaps(w, k)
     k.num_list = 0
@@ -44,7 +52,7 @@ def _queues_of_starving(w: Any, k: Any, is_preempt: bool) -> Any:
         job = k.jobs[slot]
         if not job.is_in or job.phase == Phase.PENDING or job.pending + job.pending_best_effort == 0:
             continue
-        if is_preempt and (job.has_wish or job.num_policies > 0):  # T12
+        if skips_topology and (job.has_wish or job.num_policies > 0):  # T12
             continue
         if job_valid(w, k, slot) and job_starving(w, k, slot):
             find_quota(w, k, slot)
@@ -65,15 +73,6 @@ def first_task(w: Any, k: Any, slot: int) -> int:
     """First pending task that was not passed over, best-effort ones too; NONE."""
     ps = next_task(w, k, slot, NONE, False)
     return ps if ps != NONE else next_task(w, k, slot, NONE, True)
-
-
-@helper
-def start_tasks(w: Any, k: Any, slot: int) -> None:
-    """No task has been passed over yet."""
-    ps = w.jobs[slot].first_pod_set
-    while ps != NONE:
-        k.sets[ps].skipped = 0
-        ps = w.pod_sets[ps].next
 
 
 @helper
@@ -275,7 +274,7 @@ def _dry_run(w: Any, k: Any, slot: int, ps: int, n: int, within: bool) -> bool:
 @helper
 def reclaim_action(w: Any, k: Any, out: Any) -> None:
     """Starving jobs take back what other queues hold beyond what they deserve."""
-    for q in _queues_of_starving(w, k, False):
+    for q in queues_of_starving(w, k, False):
         if overused(k, q):
             continue
         while k.queues[q].size > 0:
@@ -286,7 +285,11 @@ def reclaim_action(w: Any, k: Any, out: Any) -> None:
                 ps = first_task(w, k, slot)
                 if ps == NONE:
                     break
-                if k.sets[ps].never_preempts or not preemptive(w, k, q, ps, 1) or not _reclaim_for_task(w, k, slot, ps):
+                if (
+                    k.sets[ps].never_preempts
+                    or not preemptive(k, q, w.pod_sets[ps].request, w.pod_sets[ps].asked)
+                    or not _reclaim_for_task(w, k, slot, ps)
+                ):
                     k.sets[ps].skipped += 1
             if k.num_ops > start and job_pipelined(w, k, slot):
                 commit(w, k, start, out)

@@ -10,14 +10,20 @@ from typing import Any
 from gangline.baselines.volcano.gang import deadline, is_on
 from gangline.baselines.volcano.resources import (
     EVERYTHING,
+    add,
     assign,
     copy_of,
+    difference,
     is_empty,
+    is_equal,
     is_scalar,
     less_equal,
     less_equal_partly,
     less_equal_with_dimension,
+    set_max,
+    set_min,
     share_of,
+    subtract,
     vector,
     zero,
 )
@@ -103,6 +109,10 @@ def _fill_water(w: Any, k: Any) -> None:
     remaining = copy_of(k.total)
     before = vector()
     rest = vector()
+    old = vector()
+    share = vector()
+    increased = vector()
+    decreased = vector()
     for q in range(k.num_queues):
         zero(k.queues[q].deserved[PROPORTION])
         k.queues[q].deserved_has[PROPORTION] = EVERYTHING
@@ -120,22 +130,22 @@ def _fill_water(w: Any, k: Any) -> None:
             queue = k.queues[q]
             if queue.is_met:
                 continue
-            is_same = True
-            suffices = True
+            deserved = queue.deserved[PROPORTION]
+            assign(old, deserved)
             for r in range(MAX_RESOURCES):
-                old = queue.deserved[PROPORTION, r]
-                new = min(old + remaining[r] * queue.weight / weights, queue.real[PROPORTION, r])
-                new = max(min(new, queue.request[r]), queue.guarantee[r])
-                queue.deserved[PROPORTION, r] = new
-                rest[r] -= new - old
-                is_same = is_same and abs(new - old) < k.tolerance[r]
-                suffices = suffices and (queue.request[r] <= new or queue.request[r] - new < k.tolerance[r])
-            queue.is_met = suffices or is_same
-        is_unchanged = True
-        for r in range(MAX_RESOURCES):
-            remaining[r] = max(0.0, rest[r])
-            is_unchanged = is_unchanged and abs(remaining[r] - before[r]) < k.tolerance[r]
-        if is_empty(k, remaining) or is_unchanged:
+                share[r] = remaining[r] * queue.weight / weights
+            add(deserved, share)
+            set_min(k, deserved, queue.real[PROPORTION], EVERYTHING, True)
+            set_min(k, deserved, queue.request, EVERYTHING, False)
+            set_max(deserved, queue.guarantee)
+            difference(deserved, old, increased, decreased)
+            add(rest, decreased)
+            subtract(rest, increased)
+            suffices = less_equal(k, queue.request, EVERYTHING, deserved, EVERYTHING, False)
+            queue.is_met = suffices or is_equal(k, deserved, old)
+        assign(remaining, rest)
+        set_max(remaining, vector())
+        if is_empty(k, remaining) or is_equal(k, remaining, before):
             return
 
 
@@ -155,11 +165,10 @@ def _add_to_ancestors(w: Any, k: Any) -> None:
             continue
         at = queue.parent
         while at != NONE:
-            for r in range(MAX_RESOURCES):
-                k.queues[at].allocated[r] += queue.allocated[r]
-                k.queues[at].request[r] += queue.request[r]
-                k.queues[at].inqueue[r] += queue.inqueue[r]
-                k.queues[at].elastic[r] += queue.elastic[r]
+            add(k.queues[at].allocated, queue.allocated)
+            add(k.queues[at].request, queue.request)
+            add(k.queues[at].inqueue, queue.inqueue)
+            add(k.queues[at].elastic, queue.elastic)
             at = k.queues[at].parent
 
 
@@ -233,29 +242,29 @@ def allocatable(w: Any, k: Any, q: int, ps: int) -> bool:
     """Whether a queue may take a task: all plugins agree."""
     for i in range(k.num_plugins):
         if is_on(k, i, Point.ALLOCATABLE):
-            if k.plugins[i].kind == Kind.PROPORTION and not _within(w, k, q, ps, 1, PROPORTION):
+            if k.plugins[i].kind == Kind.PROPORTION and not _within(
+                k, q, w.pod_sets[ps].request, w.pod_sets[ps].asked, PROPORTION
+            ):
                 return False
-            if k.plugins[i].kind == Kind.CAPACITY and not _may_allocate(w, k, q, ps, 1):
+            if k.plugins[i].kind == Kind.CAPACITY and not _may_allocate(w, k, q, ps):
                 return False
     return True
 
 
 @helper
-def _within(w: Any, k: Any, q: int, ps: int, pods: int, plugin: int) -> bool:
+def _within(k: Any, q: int, request: Any, asked: int, plugin: int) -> bool:
     """proportion: within what is deserved, in the requested dimensions."""
     queue = k.queues[q]
     if not queue.is_open:
         return False
     after = copy_of(queue.allocated)
-    request = w.pod_sets[ps].request
-    asked = w.pod_sets[ps].asked
     for r in range(MAX_RESOURCES):
-        after[r] += pods * request[r]
+        after[r] += request[r]
     return less_equal_with_dimension(k, after, EVERYTHING, queue.deserved[plugin], EVERYTHING, request, asked) == 0
 
 
 @helper
-def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
+def _may_allocate(w: Any, k: Any, q: int, ps: int) -> bool:
     """capacity: within the real capability of the queue and of every ancestor (T10: whatever is deserved)."""
     if k.is_broken or not k.queues[q].is_open or (k.hierarchy and not k.queues[q].is_leaf):
         return False
@@ -266,7 +275,7 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
         queue = k.queues[at]
         after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
-            after[r] += pods * request[r]
+            after[r] += request[r]
         if less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked) != 0:
             return False
         at = queue.parent if k.hierarchy else NONE
@@ -274,23 +283,21 @@ def _may_allocate(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
 
 
 @helper
-def preemptive(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
-    """Whether a queue may take from others: proportion as allocatable, capacity if one dimension suffices."""
+def preemptive(k: Any, q: int, request: Any, asked: int) -> bool:
+    """Whether a queue may take this much from others: proportion as allocatable, capacity if one dimension suffices."""
     for i in range(k.num_plugins):
         if is_on(k, i, Point.PREEMPTIVE):
-            if k.plugins[i].kind == Kind.PROPORTION and not _within(w, k, q, ps, pods, PROPORTION):
+            if k.plugins[i].kind == Kind.PROPORTION and not _within(k, q, request, asked, PROPORTION):
                 return False
-            if k.plugins[i].kind == Kind.CAPACITY and not _may_take(w, k, q, ps, pods):
+            if k.plugins[i].kind == Kind.CAPACITY and not _may_take(k, q, request, asked):
                 return False
     return True
 
 
 @helper
-def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
+def _may_take(k: Any, q: int, request: Any, asked: int) -> bool:
     if k.is_broken or not k.queues[q].is_open:
         return False
-    request = w.pod_sets[ps].request
-    asked = w.pod_sets[ps].asked
     at = q
     level = 0
     while at != NONE and level <= k.reclaim_level:
@@ -299,7 +306,7 @@ def _may_take(w: Any, k: Any, q: int, ps: int, pods: int) -> bool:
             return False
         after = copy_of(queue.allocated)
         for r in range(MAX_RESOURCES):
-            after[r] += pods * request[r]
+            after[r] += request[r]
         beyond = less_equal_with_dimension(k, after, EVERYTHING, queue.real[CAPACITY], EVERYTHING, request, asked)
         if level == 0 and beyond != 0:
             return False

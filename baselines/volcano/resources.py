@@ -45,6 +45,54 @@ def copy_of(amounts: Any) -> Any:
 
 
 @helper
+def add(into: Any, amounts: Any) -> None:
+    """into += amounts."""
+    for r in range(MAX_RESOURCES):
+        into[r] += amounts[r]
+
+
+@helper
+def subtract(into: Any, amounts: Any) -> None:
+    """into -= amounts."""
+    for r in range(MAX_RESOURCES):
+        into[r] -= amounts[r]
+
+
+@helper
+def set_max(into: Any, amounts: Any) -> None:
+    """The larger one in every dimension."""
+    for r in range(MAX_RESOURCES):
+        into[r] = max(into[r], amounts[r])
+
+
+@helper
+def set_min(k: Any, into: Any, limit: Any, limit_has: int, infinity: bool) -> None:
+    """The smaller one in every dimension; a scalar key that the limit lacks is 0, or (infinity) no limit."""
+    for r in range(MAX_RESOURCES):
+        if not is_scalar(k, r) or (limit_has >> r) & 1:
+            into[r] = min(into[r], limit[r])
+        elif not infinity:
+            into[r] = 0
+
+
+@helper
+def difference(a: Any, b: Any, increased: Any, decreased: Any) -> None:
+    """What a has beyond b, and b beyond a."""
+    for r in range(MAX_RESOURCES):
+        increased[r] = max(0.0, a[r] - b[r])
+        decreased[r] = max(0.0, b[r] - a[r])
+
+
+@helper
+def is_equal(k: Any, a: Any, b: Any) -> bool:
+    """Equal in every dimension, with tolerance."""
+    equal = True
+    for r in range(MAX_RESOURCES):
+        equal = equal and abs(a[r] - b[r]) < k.tolerance[r]
+    return equal
+
+
+@helper
 def is_scalar(k: Any, r: int) -> bool:
     """Whether a resource is neither cpu nor memory."""
     return r != k.cpu and r != k.memory

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.volcano.allocate import allocate_action, backfill_action, enqueue_action
+from gangline.baselines.volcano.gang_eviction import gang_eviction_action
 from gangline.baselines.volcano.preempt import preempt_action, reclaim_action, shuffle_action
 from gangline.baselines.volcano.queues import open_queues
 from gangline.baselines.volcano.session import close_session, open_session
 from gangline.baselines.volcano.state import Action, volcano_dtype
 from gangline.baselines.volcano.topology import open_domains
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import AGAIN, NEVER, SIZE_CLASSES
+from gangline.envs.core.types import AGAIN, NEVER, SIZE_CLASSES, Result
 
 SMALL, MEDIUM, LARGE = (volcano_dtype(size) for size in SIZE_CLASSES)
 SMALL_BYTES, MEDIUM_BYTES, LARGE_BYTES = SMALL.itemsize, MEDIUM.itemsize, LARGE.itemsize
@@ -39,7 +40,7 @@ DOORS = {size.name: door for size, door in zip(SIZE_CLASSES, (decide_small, deci
 def schedule(w: Any, k: Any, out: Any) -> int:
     """A session at every multiple of the schedule period, unless nothing has changed since the last one."""
     if not k.one_session:
-        if w.change == k.seen_change and w.room_version == k.seen_room and not k.has_changed and k.sla_ms >= NEVER:
+        if _is_as_it_was(w, k, out) and not k.has_changed and k.sla_ms >= NEVER:
             return NEVER
         past = w.now_ms % k.period_ms
         if past != 0:
@@ -47,9 +48,21 @@ def schedule(w: Any, k: Any, out: Any) -> int:
     k.seen_change = w.change
     k.seen_room = w.room_version
     run_session(w, k, out)
+    k.sent = out.num_transactions
     if k.is_full and out.num_commands > 0:
         return AGAIN
-    return w.now_ms + k.period_ms if k.has_changed else NEVER
+    return w.now_ms + k.period_ms if k.has_changed or k.sent > 0 else NEVER
+
+
+@helper
+def _is_as_it_was(w: Any, k: Any, out: Any) -> bool:
+    """Whether the world is as the last session found it: nothing has happened, and what it sent was refused."""
+    if w.change != k.seen_change + k.sent or w.room_version != k.seen_room:
+        return False
+    was_refused = True
+    for i in range(k.sent):
+        was_refused = was_refused and out.results[i] != Result.OK
+    return was_refused
 
 
 @helper
@@ -70,6 +83,10 @@ def run_session(w: Any, k: Any, out: Any) -> None:
             preempt_action(w, k, out)
         elif action == Action.RECLAIM:
             reclaim_action(w, k, out)
+        elif action == Action.GANGPREEMPT:
+            gang_eviction_action(w, k, False, out)
+        elif action == Action.GANGRECLAIM:
+            gang_eviction_action(w, k, True, out)
         elif action == Action.SHUFFLE:
             shuffle_action(w, k, out)
     close_session(w, k)

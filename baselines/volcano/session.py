@@ -28,6 +28,7 @@ def open_session(w: Any, k: Any) -> None:
     k.has_changed = False
     k.is_broken = False
     _open_nodes(w, k)
+    _open_nominations(w, k)
     for q in range(k.num_queues):
         queue = k.queues[q]
         queue.num_jobs = 0
@@ -39,7 +40,7 @@ def open_session(w: Any, k: Any) -> None:
     for slot in range(w.jobs_used):
         state = w.jobs[slot].state
         k.jobs[slot].is_in = False
-        if state == JobState.FREE:
+        if state == JobState.FREE or k.jobs[slot].is_gated:
             continue
         _open_job(w, k, slot)
 
@@ -65,6 +66,46 @@ def _open_nodes(w: Any, k: Any) -> None:
             if note.is_up:
                 k.total[r] += node.capacity[r]
                 k.total_used[r] += node.used[r]
+
+
+@helper
+def _open_nominations(w: Any, k: Any) -> None:
+    """Forget nominations of pods that are bound, or whose job has gone."""
+    kept = 0
+    for i in range(k.num_nominations):
+        old = k.nominations[i]
+        job = w.jobs[old.slot]
+        if job.state == JobState.FREE or job.row != old.row:
+            continue
+        pod_set = w.pod_sets[old.pod_set]
+        if old.place < pod_set.num_done + pod_set.num_bound:
+            continue
+        new = k.nominations[kept]
+        new.slot = old.slot
+        new.row = old.row
+        new.pod_set = old.pod_set
+        new.place = old.place
+        new.node = old.node
+        kept += 1
+    k.num_nominations = kept
+
+
+@helper
+def _has_nominations(k: Any, slot: int) -> bool:
+    found = False
+    for i in range(k.num_nominations):
+        found = found or k.nominations[i].slot == slot
+    return found
+
+
+@helper
+def nominated_node(k: Any, slot: int, ps: int) -> int:
+    """The node on which room was made for the next pending pod of a set; NONE."""
+    for i in range(k.num_nominations - 1, -1, -1):
+        nomination = k.nominations[i]
+        if nomination.pod_set == ps and nomination.slot == slot and nomination.place == k.sets[ps].next:
+            return nomination.node
+    return NONE
 
 
 @helper
@@ -98,7 +139,8 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         pod_set = w.pod_sets[ps]
         s = k.sets[ps]
         bound = pod_set.num_bound
-        s.pending = max(0, pod_set.count - pod_set.num_done - bound - pod_set.num_releasing) if can_wait else 0
+        count = pod_set.num_admitted + pod_set.num_done if job.is_admitted else pod_set.count  # fewer if admitted so
+        s.pending = max(0, count - pod_set.num_done - bound - pod_set.num_releasing) if can_wait else 0
         s.ready = bound + pod_set.num_done
         s.pipelined = 0
         s.skipped = 0
@@ -116,6 +158,10 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         ps = pod_set.next
     update_job_share(k, slot)
     _number_pods(w, k, slot)
+    if not _has_nominations(k, slot):
+        note.nominated_hypernode = NONE
+        for i in range(note.first_sub_job, note.first_sub_job + note.num_sub_jobs):
+            k.sub_jobs[i].nominated_hypernode = NONE
     note.is_in = note.is_known
     if not note.is_in:
         return
@@ -179,6 +225,7 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note.num_policies = 0
     note.num_sub_jobs = 0
     note.allocated_hypernode = NONE
+    note.nominated_hypernode = NONE
     note.sla_ms = k.sla_ms
     if job.row < k.num_named and k.named[job.row].is_named:
         _copy_named(w, k, slot, job.row)
@@ -198,27 +245,34 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     ps = job.first_pod_set
     while ps != NONE:
         pod_set = w.pod_sets[ps]
-        s = k.sets[ps]
-        s.role = role
-        s.named_role = True
-        s.role_min = pod_set.min_count
-        s.priority = 1
-        s.has_priority = False
-        s.is_preemptable = job.preemptible
-        s.never_preempts = False
-        s.is_critical = False
-        s.sub_job = NONE
-        s.nodes = ALL_NODES
-        s.first_rank = 0
-        s.num_ranks = 0
-        note.total_role_min += s.role_min
+        _plain_set(w, k, ps, role)
+        note.total_role_min += k.sets[ps].role_min
         taken = min(left, pod_set.count)
         left -= taken
         for r in range(MAX_RESOURCES):
             note.min_resources[r] += taken * pod_set.request[r]
-        _note_best_effort(w, k, ps)
         role += 1
         ps = pod_set.next
+
+
+@helper
+def _plain_set(w: Any, k: Any, ps: int, role: int) -> None:
+    """Pods of which nothing is configured."""
+    s = k.sets[ps]
+    preemptible = w.jobs[w.pod_sets[ps].job].preemptible
+    s.role = role
+    s.named_role = True
+    s.role_min = w.pod_sets[ps].min_count
+    s.priority = 1
+    s.has_priority = False
+    s.is_preemptable = preemptible
+    s.never_preempts = False
+    s.is_critical = False
+    s.sub_job = NONE
+    s.nodes = ALL_NODES
+    s.first_rank = 0
+    s.num_ranks = 0
+    _note_best_effort(w, k, ps)
 
 
 @helper
@@ -268,6 +322,9 @@ def _copy_named(w: Any, k: Any, slot: int, row: int) -> None:
             s.first_rank = given.first_rank
             s.num_ranks = given.num_ranks
             _note_best_effort(w, k, ps)
+        else:
+            _plain_set(w, k, ps, i - named.first_set)
+            k.sets[ps].role_min = 0
         i += 1
         ps = w.pod_sets[ps].next
 

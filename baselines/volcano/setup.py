@@ -47,6 +47,29 @@ KINDS = {
     "fake-victims": Kind.PRIORITY_VICTIMS,
     "test-rejecter": Kind.REJECTER,
 }
+# Arguments that have an effect, or would have one on what a world does not have; a trailing dot: all that begin so.
+ARGUMENTS = {
+    "binpack": ("binpack.weight", "binpack.cpu", "binpack.memory", "binpack.resources", "binpack.resources."),
+    "nodeorder": (
+        *("leastrequested.weight", "mostrequested.weight", "balancedresource.weight", "nodeaffinity.weight"),
+        *("podaffinity.weight", "tainttoleration.weight", "imagelocality.weight", "podtopologyspread.weight"),
+    ),
+    "overcommit": ("overcommit-factor",),
+    "sla": ("sla-waiting-time",),
+    "capacity": ("ancestorReclaimLevel",),
+    "network-topology-aware": (
+        *("weight", "hypernode.binpack.cpu", "hypernode.binpack.memory", "hypernode.binpack.resources"),
+        *("hypernode.binpack.resources.", "hypernode.binpack.normal-pod.enable"),
+        *("hypernode.binpack.normal-pod.fading", "hypernode.gradient.evict.max-hypernodes"),
+    ),
+    "predicates": ("predicate.",),
+}
+ACTION_ARGUMENTS = {
+    "preempt": ("enableTopologyAwarePreemption",),
+    "gangpreempt": ("maxDomains", "allowWholeBundle"),
+    "gangreclaim": ("maxDomains", "allowWholeBundle"),
+    "allocate": ("predicateErrorCacheEnable",),
+}
 NOT_MODELLED = (  # they have nothing to say about a world: docs/volcano.md
     *("cdp", "deviceshare", "extender", "nodegroup", "numaaware", "pdb", "rescheduling", "resource-strategy-fit"),
     *("resourcequota", "task-topology", "tdm", "usage"),
@@ -95,15 +118,16 @@ def _fill_actions(k: np.void, config: VolcanoConfig) -> None:
     for i, name in enumerate(config.actions):
         if name not in known:
             raise unknown_name("Volcano action", name, known)
-        if known[name] in (Action.GANGPREEMPT, Action.GANGRECLAIM):
-            raise GanglineError(f"action {name!r} is not modelled, expected others; preempt and reclaim are nearest")
         k["actions"][i] = known[name]
     configured = config.enqueue_configured
     k["admits_itself"] = "enqueue" not in config.actions if configured is None else not configured
     preempt = config.action_arguments.get("preempt", {})
     k["topology_aware_preemption"] = _flag(preempt.get("enableTopologyAwarePreemption", False))
-    k["allow_whole_bundle"] = _flag(config.action_arguments.get("gangpreempt", {}).get("allowWholeBundle", True))
-    k["max_domains"] = MAX_DOMAINS_TO_EVICT
+    for i, name in enumerate(("gangpreempt", "gangreclaim")):
+        given = config.action_arguments.get(name, {})
+        k["allow_whole_bundle"][i] = _flag(given.get("allowWholeBundle", True))
+        most = int(_number(given, "maxDomains", MAX_DOMAINS_TO_EVICT))
+        k["max_domains"][i] = most if most > 0 else MAX_DOMAINS_TO_EVICT
 
 
 def _flag(value: Any) -> bool:
@@ -126,6 +150,7 @@ def _fill_plugins(k: np.void, world: World, config: VolcanoConfig) -> None:
     k["binpack"] = NONE
     k["topology_binpack"] = NONE
     k["rejected_row"] = NONE
+    k["max_evict_domains"] = MAX_DOMAINS_TO_EVICT
     k["num_plugins"] = len(plugins)
     for i, (tier, plugin) in enumerate(plugins):
         if plugin.name not in KINDS and plugin.name not in NOT_MODELLED:
@@ -158,7 +183,7 @@ def _fill_arguments(k: np.void, world: World, plugin: Plugin) -> None:
         factor = _number(given, "overcommit-factor", 1.2)
         k["overcommit_factor"] = factor if factor >= 1 else 1.2
     elif plugin.name == "sla":
-        wait_ms = _duration_ms(given.get("sla-waiting-time"))
+        wait_ms = duration_ms(given.get("sla-waiting-time"))
         k["sla_ms"] = NEVER if wait_ms is None else wait_ms
     elif plugin.name == "capacity":
         k["reclaim_level"] = int(_number(given, "ancestorReclaimLevel", 0))
@@ -167,6 +192,8 @@ def _fill_arguments(k: np.void, world: World, plugin: Plugin) -> None:
         k["hdrf"] = "hierarchy" in plugin.enabled
     elif plugin.name == "network-topology-aware":
         k["topology_weight"] = _number(given, "weight", 1)
+        most = int(_number(given, "hypernode.gradient.evict.max-hypernodes", MAX_DOMAINS_TO_EVICT))
+        k["max_evict_domains"] = most if most > 0 else MAX_DOMAINS_TO_EVICT
         k["scores_normal_pods"] = _flag(given.get("hypernode.binpack.normal-pod.enable", True))
         k["fading"] = _number(given, "hypernode.binpack.normal-pod.fading", 0.8)
         _fill_weights(k["topology_binpack"], world, given, "hypernode.binpack")
@@ -187,7 +214,7 @@ def _fill_weights(into: np.ndarray, world: World, given: Mapping[str, Any], pref
             into[names.index(own)] = weight if weight >= 0 else 1
 
 
-def _duration_ms(text: Any) -> int | None:
+def duration_ms(text: Any) -> int | None:
     """A Go duration; what is no text, or none, is not set."""
     units = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
     if not isinstance(text, str) or not re.fullmatch(r"(\d+(\.\d+)?(h|ms|m|s))+", text):
@@ -202,34 +229,37 @@ def _duration_ms(text: Any) -> int | None:
 
 def _fill_queues(k: np.void, world: World, config: VolcanoConfig) -> None:
     by_name = {queue.name: queue for queue in config.queues}
-    for name in by_name:
-        world.names.find("queues", name)
     names = world.names.queues
+    for name in by_name:
+        world.names.find("queues" if names else "tenants", name)
     k["root"] = names.index("root") if "root" in names else NONE
     parents = {int(world.record["queues"][q]["parent"]) for q in range(len(names))}
     for q, name in enumerate(names):
         record = k["queues"][q]
-        queue = by_name.get(name) or _queue_of_world(world, q)
         parent = int(world.record["queues"][q]["parent"])
         if parent == NONE and q != k["root"]:
             parent = int(k["root"])
         record["parent"] = parent
         record["name_rank"] = world.record["queues"][q]["name_rank"]
-        record["is_open"] = queue.state in ("Open", "")
-        record["is_reclaimable"] = queue.reclaimable
         record["is_leaf"] = q not in parents and q != k["root"]
-        record["priority"] = queue.priority
         record["weight"] = max(1.0, float(world.record["queues"][q]["weight"]) / 1000)
-        record["path"] = NONE
-        record["capability_has"] = _fill_amounts(record["capability"], world, queue.capability)
-        record["deserved_spec_has"] = _fill_amounts(record["deserved_spec"], world, queue.deserved)
-        _fill_amounts(record["guarantee"], world, queue.guarantee)
-    _fill_unnamed(k, world)
+        _fill_queue(record, world, by_name.get(name) or _queue_of_world(world, q))
+    _fill_unnamed(k, world, by_name)
     if k["hdrf"]:
         _fill_tree(k, world, by_name)
 
 
-def _fill_unnamed(k: np.void, world: World) -> None:
+def _fill_queue(record: np.void, world: World, queue: Queue) -> None:
+    record["is_open"] = queue.state in ("Open", "")
+    record["is_reclaimable"] = queue.reclaimable
+    record["priority"] = queue.priority
+    record["path"] = NONE
+    record["capability_has"] = _fill_amounts(record["capability"], world, queue.capability)
+    record["deserved_spec_has"] = _fill_amounts(record["deserved_spec"], world, queue.deserved)
+    _fill_amounts(record["guarantee"], world, queue.guarantee)
+
+
+def _fill_unnamed(k: np.void, world: World, by_name: Mapping[str, Queue]) -> None:
     """Queues that a world does not have: of its tenants if it has none at all, else one `default` for who has none."""
     num_queues = len(world.names.queues)
     k["tenants_are_queues"] = num_queues == 0
@@ -238,11 +268,12 @@ def _fill_unnamed(k: np.void, world: World) -> None:
     k["num_queues"] = min(num_queues + len(extra), len(k["queues"]))
     for i in range(num_queues, int(k["num_queues"])):
         record = k["queues"][i]
+        name = world.names.tenants[i] if num_queues == 0 else ""
         record["name_rank"] = world.record["tenants"][i]["name_rank"] if num_queues == 0 else num_queues
-        record["is_open"] = record["is_reclaimable"] = record["is_leaf"] = True
+        record["is_leaf"] = True
         record["parent"] = k["root"]
-        record["path"] = NONE
         record["weight"] = max(1.0, extra[i - num_queues])
+        _fill_queue(record, world, by_name.get(name) or Queue(name=name))
 
 
 def _fill_amounts(into: np.ndarray, world: World, amounts: Mapping[str, int] | None) -> int:
@@ -399,6 +430,7 @@ def _fill_sub_jobs(
         s["size"] = 0 if policy is None else policy.size
         s["limit"] = NONE if policy is None or policy.highest_tier is None else policy.highest_tier
         s["allocated_hypernode"] = NONE
+        s["nominated_hypernode"] = NONE
         if policy is not None and policy.allocated_hypernode in domains:
             s["allocated_hypernode"] = domains.index(policy.allocated_hypernode)
     used["sub_jobs"] += len(found)

@@ -23,6 +23,7 @@ MAX_POLICIES = 8
 MAX_DEPTH = 8  # of a queue's path in hdrf
 MAX_DOMAINS_TO_EVICT = 8
 MAX_CANDIDATES = 2048  # victims that are weighed at once
+MAX_NOMINATIONS = 1024
 ALL_NODES = -1
 NO_QUOTA = -2
 EPSILON = 0.1  # Volcano's tolerance, in its internal units
@@ -148,6 +149,7 @@ JOB = np.dtype(
         ("row", np.int32),  # whose slot it is
         ("phase", np.int8),
         ("is_in", np.bool_),  # of the session
+        ("is_gated", np.bool_),  # an admission layer in front of Volcano holds it back: it has no pods yet
         ("is_known", np.bool_),
         ("queue", np.int32),
         ("min_member", np.int32),
@@ -160,6 +162,7 @@ JOB = np.dtype(
         ("has_wish", np.bool_),
         ("limit", np.int32),  # highest tier; NONE = the root's
         ("allocated_hypernode", np.int32),
+        ("nominated_hypernode", np.int32),  # where room was made for it; NONE
         ("num_policies", np.int32),
         ("min_sub_groups", np.int32, (MAX_POLICIES,)),
         ("first_sub_job", np.int32),
@@ -216,6 +219,7 @@ SUB_JOB = np.dtype(
         ("allocated_hypernode", np.int32),
         ("bound_hypernode", np.int32),  # lowest that contains its bound pods
         ("committed_hypernode", np.int32),  # allocated_hypernode before a dry run
+        ("nominated_hypernode", np.int32),  # where room was made for it; NONE
         ("match_index", np.int32),
         ("is_required", np.bool_),
         ("is_tried", np.bool_),  # in this attempt
@@ -246,6 +250,32 @@ OP = np.dtype(
         ("pod_set", np.int32),
         ("node", np.int32),
         ("pod", np.int32),
+        ("place", np.int32),  # of a pending pod among its set's
+    ],
+    align=True,
+)
+
+NOMINATION = np.dtype(  # a node on which room was made for a pending pod
+    [
+        ("slot", np.int32),
+        ("row", np.int32),
+        ("pod_set", np.int32),
+        ("place", np.int32),  # of the pod among its set's
+        ("node", np.int32),
+    ],
+    align=True,
+)
+
+BUNDLE = np.dtype(  # pods of one job in a domain, `candidates[first:first+count]`
+    [
+        ("is_whole", np.bool_),  # all or nothing: losing them breaks the gang
+        ("first", np.int32),
+        ("count", np.int32),
+        ("slot", np.int32),
+        ("order", np.int64),  # of the victim job, or of its queue
+        ("roi", np.float64),  # how much of what is needed it gives for how much of the job; infinite if safe
+        ("job_rank", np.int64),
+        ("pod_rank", np.int64),  # of the first pod
     ],
     align=True,
 )
@@ -331,8 +361,9 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("pods", np.int32),
             ("tolerance", np.float64, AMOUNTS),
             ("topology_aware_preemption", np.bool_),
-            ("allow_whole_bundle", np.bool_),
-            ("max_domains", np.int32),
+            ("allow_whole_bundle", np.int8, (2,)),  # of gangpreempt, of gangreclaim
+            ("max_domains", np.int32, (2,)),
+            ("max_evict_domains", np.int32),
             ("binpack_weight", np.float64),
             ("binpack", np.float64, AMOUNTS),  # NONE = not listed
             ("least_requested", np.float64),
@@ -364,7 +395,8 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("session", np.int64),
             ("seen_change", np.int64),
             ("seen_room", np.int64),
-            ("has_changed", np.bool_),  # a phase, or a command
+            ("sent", np.int32),  # transactions of the last session
+            ("has_changed", np.bool_),  # a phase
             ("last_index", np.int32),  # of the search for nodes
             ("total", np.float64, AMOUNTS),
             ("total_used", np.float64, AMOUNTS),
@@ -376,6 +408,9 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_queue_heap", np.int32),
             ("num_candidates", np.int32),
             ("num_victims", np.int32),
+            ("num_bundles", np.int32),
+            ("num_nominations", np.int32),
+            ("nominations", NOMINATION, (MAX_NOMINATIONS,)),
             ("num_queues", np.int32),
             ("tenants_are_queues", np.bool_),  # in a world without queues
             ("queue_heap", np.int32, (size.max_queues,)),
@@ -388,6 +423,8 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("domain_future", np.float64, (size.max_domains + 1, MAX_RESOURCES)),
             ("domain_scores", np.float64, (size.max_domains + 1,)),
             ("domains", np.int32, (2, size.max_domains + 1)),
+            ("domain_tiers", np.int32, (2, size.max_domains + 1)),  # of a gradient
+            ("picked", np.int32, (size.max_domains + 1,)),
             ("score", np.float64, (size.max_nodes,)),
             ("feasible", np.int32, (size.max_nodes,)),
             ("no_room", np.int64, (size.max_groups,)),  # session in which a job of the group found no room
@@ -401,6 +438,8 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("candidates", np.int32, (MAX_CANDIDATES,)),
             ("victims", np.int32, (MAX_CANDIDATES,)),
             ("is_victim", np.int8, (MAX_CANDIDATES,)),
+            ("bundles", BUNDLE, (MAX_CANDIDATES,)),
+            ("bundle_order", np.int32, (MAX_CANDIDATES,)),
             ("votes", np.int8, (MAX_PLUGINS,)),  # 0 = the plugin abstains
             ("allowed", np.int8, (MAX_PLUGINS, MAX_CANDIDATES)),
             ("queue_left", np.float64, (size.max_queues, MAX_RESOURCES)),

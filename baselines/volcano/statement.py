@@ -27,6 +27,7 @@ def place(w: Any, k: Any, slot: int, ps: int, n: int, status: int) -> bool:
     op.pod_set = ps
     op.node = n
     op.pod = NONE
+    op.place = k.sets[ps].next
     k.num_ops += 1
     _move_task(w, k, slot, ps, n, status, 1)
     return True
@@ -139,8 +140,29 @@ def commit(w: Any, k: Any, start: int, out: Any) -> bool:
         discard(w, k, start)
         k.is_full = True
         return False
+    _nominate(w, k, start)
     keep(w, k, start)
     return True
+
+
+@helper
+def _nominate(w: Any, k: Any, start: int) -> None:
+    """Where somebody was evicted, pods that wait for that room are tried there first in the next sessions."""
+    has_evicted = False
+    for i in range(start, k.num_ops):
+        has_evicted = has_evicted or k.ops[i].status == Status.RELEASING
+    if not has_evicted:
+        return
+    for i in range(start, k.num_ops):
+        op = k.ops[i]
+        if op.status == Status.PIPELINED and k.num_nominations < len(k.nominations):
+            nomination = k.nominations[k.num_nominations]
+            nomination.slot = op.slot
+            nomination.row = w.jobs[op.slot].row
+            nomination.pod_set = op.pod_set
+            nomination.place = op.place
+            nomination.node = op.node
+            k.num_nominations += 1
 
 
 @helper
@@ -173,7 +195,6 @@ def _write(w: Any, k: Any, start: int, out: Any) -> bool:
             k.num_evicted += 1
     if out.num_commands > first:
         out.num_transactions += 1
-        k.has_changed = True
     return True
 
 

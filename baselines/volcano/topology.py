@@ -179,7 +179,7 @@ def find_gradient(
         limit: highest tier allowed; NONE = the root's.
         allocated: hypernode of what is placed already; NONE = nothing is.
         wanted: what a domain has to hold at least, asked only if nothing is placed.
-        evicts: everything in the domain might go; wide domains first.
+        evicts: everything in the domain might go; wide domains first, and only some.
     Returns: how many.
     """
     if not is_hard or not has_gradient(k):
@@ -200,9 +200,7 @@ def find_gradient(
         elif not is_within(w, root, highest):
             return 0
     count = 0
-    lowest = 0 if not evicts else -k.max_tier
-    for step in range(k.max_tier + 1):
-        tier = abs(lowest + step)
+    for tier in range(k.max_tier + 1):
         for d in range(w.num_domains + 1):
             if tier_of(w, k, d) != tier or tier > limit or not is_within(w, d, search):
                 continue
@@ -215,8 +213,62 @@ def find_gradient(
                 if evicts and not is_kept(k, wanted, total, total):
                     continue
             k.domains[level, count] = d
+            k.domain_tiers[level, count] = tier
             count += 1
-    return count
+    return reverse_and_cap(k, level, count, k.max_evict_domains) if evicts else count
+
+
+@helper
+def reverse_and_cap(k: Any, level: int, count: int, most: int) -> int:
+    """For an eviction: wide domains first, those of a tier as they stand, at most `most` in all (0 = as it is). Of a
+    tier that is cut the last ones stay. Returns how many are left.
+    """
+    if most <= 0:
+        return count
+    _reverse(k, level, 0, count)
+    left = 0
+    first = 0
+    while first < count and left < most:
+        end = first
+        while end < count and k.domain_tiers[level, end] == k.domain_tiers[level, first]:
+            end += 1
+        _reverse(k, level, first, end)
+        skipped = max(0, end - first - (most - left))
+        for i in range(first + skipped, end):
+            k.domains[level, left] = k.domains[level, i]
+            k.domain_tiers[level, left] = k.domain_tiers[level, i]
+            left += 1
+        first = end
+    return left
+
+
+@helper
+def _reverse(k: Any, level: int, first: int, end: int) -> None:
+    for i in range((end - first) // 2):
+        a, b = first + i, end - 1 - i
+        k.domains[level, a], k.domains[level, b] = k.domains[level, b], k.domains[level, a]
+        k.domain_tiers[level, a], k.domain_tiers[level, b] = k.domain_tiers[level, b], k.domain_tiers[level, a]
+
+
+@helper
+def pick_domains(k: Any, count: int, most: int, fallback: int) -> int:
+    """The first `most` different domains of a job's gradient, into `k.picked`; the fallback if there is none and it is
+    not NONE. Returns how many.
+    """
+    picked = 0
+    for i in range(count):
+        is_new = True
+        for j in range(picked):
+            is_new = is_new and k.picked[j] != k.domains[0, i]
+        if is_new:
+            k.picked[picked] = k.domains[0, i]
+            picked += 1
+            if most > 0 and picked >= most:
+                return picked
+    if picked == 0 and fallback != NONE:
+        k.picked[0] = fallback
+        picked = 1
+    return picked
 
 
 # ---------------------------------------------------------------------------------------------------------------

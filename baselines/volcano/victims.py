@@ -59,8 +59,7 @@ def victim_less(w: Any, k: Any, queue: int, a: int, b: int) -> bool:
     if slot_a != slot_b:
         queue_a, queue_b = k.jobs[slot_a].queue, k.jobs[slot_b].queue
         if queue_a != queue_b:
-            found = _compare_victim_queues(k, queue, queue_a, queue_b)
-            return found < 0 if found != 0 else queue_less(w, k, queue_b, queue_a)
+            return queue_is_hit_first(w, k, queue, queue_a, queue_b)
         found = compare_jobs(w, k, slot_b, slot_a)
         if found != 0:
             return found < 0
@@ -71,6 +70,13 @@ def victim_less(w: Any, k: Any, queue: int, a: int, b: int) -> bool:
     if task_less(k, set_a, k.place[a], set_b, k.place[b], by_priority):
         return False
     return w.pods[a].serial > w.pods[b].serial
+
+
+@helper
+def queue_is_hit_first(w: Any, k: Any, queue: int, a: int, b: int) -> bool:
+    """Whether pods of queue `a` are evicted before those of `b`, for a task of `queue` (NONE = none)."""
+    found = _compare_victim_queues(k, queue, a, b)
+    return found < 0 if found != 0 else queue_less(w, k, b, a)
 
 
 @helper
@@ -110,6 +116,25 @@ def choose_victims(w: Any, k: Any, point: int, slot: int, ps: int) -> None:
         if k.is_victim[c] != 0:
             k.victims[k.num_victims] = k.candidates[c]
             k.num_victims += 1
+
+
+@helper
+def choose_evictable(w: Any, k: Any, slot: int, reclaims: bool) -> None:
+    """Of the candidates, in their order, those that the plugins give up for a whole gang; marked in `k.is_victim`.
+
+    gang permits all, since bundles keep gangs whole. The enable switches do not matter.
+    """
+    for i in range(k.num_plugins):
+        kind = k.plugins[i].kind
+        k.votes[i] = 1 if kind == Kind.GANG or kind == Kind.PRIORITY or kind == Kind.CAPACITY else 0
+        if kind == Kind.CAPACITY and reclaims:
+            _allow_beyond_deserved(w, k, i)
+        elif k.votes[i] != 0:
+            for c in range(k.num_candidates):
+                victim = w.pods[k.candidates[c]].job
+                is_lower = w.jobs[victim].priority < w.jobs[slot].priority
+                k.allowed[i, c] = kind != Kind.PRIORITY or reclaims or is_lower
+    combine_votes(k)
 
 
 @helper
@@ -319,6 +344,35 @@ def _allow_capacity(w: Any, k: Any, i: int, slot: int, ps: int) -> None:
 
 
 @helper
+def _allow_beyond_deserved(w: Any, k: Any, i: int) -> None:
+    """capacity, for gangreclaim: of queues above what they deserve, guarantees kept. Ancestors are not asked."""
+    _start_queues(w, k)
+    for c in range(k.num_candidates):
+        pod_set = w.pod_sets[w.pods[k.candidates[c]].pod_set]
+        q = k.jobs[w.pods[k.candidates[c]].job].queue
+        k.allowed[i, c] = (
+            not k.is_broken
+            and _keeps_guarantee(k, q, pod_set.request)
+            and (
+                not _shares_dimension(k, pod_set.request, k.queues[q].deserved[CAPACITY])
+                or _is_above_deserved(k, q, pod_set.request, pod_set.asked)
+            )
+        )
+        if k.allowed[i, c] != 0:
+            for r in range(MAX_RESOURCES):
+                k.queue_left[q, r] -= pod_set.request[r]
+
+
+@helper
+def _keeps_guarantee(k: Any, q: int, given: Any) -> bool:
+    """Whether what a queue is guaranteed is still there once a pod is gone."""
+    left = vector()
+    for r in range(MAX_RESOURCES):
+        left[r] = k.queue_left[q, r] - given[r]
+    return less_equal(k, k.queues[q].guarantee, EVERYTHING, left, EVERYTHING, False)
+
+
+@helper
 def _may_reclaim(w: Any, k: Any, slot: int, ps: int, victim_set: int, q: int) -> bool:
     wanted = w.pod_sets[ps].request
     given = w.pod_sets[victim_set].request
@@ -328,10 +382,7 @@ def _may_reclaim(w: Any, k: Any, slot: int, ps: int, victim_set: int, q: int) ->
         has_common = has_common or (r != k.pods and wanted[r] > 0 and given[r] > 0)
     if not has_common:
         return False
-    left = vector()
-    for r in range(MAX_RESOURCES):
-        left[r] = k.queue_left[q, r] - given[r]
-    if not less_equal(k, k.queues[q].guarantee, EVERYTHING, left, EVERYTHING, False):
+    if not _keeps_guarantee(k, q, given):
         return False
     reclaimer = k.jobs[slot].queue
     is_immediate = not _shares_dimension(k, given, k.queues[q].deserved[CAPACITY])

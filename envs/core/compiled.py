@@ -58,7 +58,8 @@ def entry_point(dispatcher: Any, *arguments: Any) -> Callable[..., Any]:
 def _compiled(function: F, **options: Any) -> F:
     # the core allocates nothing, so it need not count who holds its arrays, which is an eighth of a step's time
     counts_references = not function.__module__.startswith("gangline.envs.")
-    decorate: Callable[[F], F] = numba.njit(nogil=True, error_model="numpy", _nrt=counts_references, **options)
+    options["_nrt"] = counts_references
+    decorate: Callable[[F], F] = numba.njit(nogil=True, error_model="numpy", **options)
     dispatcher = decorate(function)
     _trust_cache_only_for_these_sources(dispatcher)
     return dispatcher

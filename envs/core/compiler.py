@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba import types as nbt
+from numba.core import event
 from numba.core.compiler import Compiler
 from numba.core.typed_passes import NativeLowering
 
@@ -34,6 +35,7 @@ _NEEDLESS_PASSES = (
     "DumpParforDiagnostics",
 )
 
+_LOCK_EVENT = "numba:llvm_lock"
 _state = {"has_announced": False}
 
 
@@ -48,15 +50,25 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Announce the first compile, and pause the garbage collector: the compiler makes a million small objects."""
+    """Announce the first compile, and pause what does not help it.
+
+    That is the garbage collector (the compiler makes a million small objects) and the report of every call into LLVM to
+    a timer for each function that is being compiled.
+    """
     if not _state["has_announced"]:
         _state["has_announced"] = True
         print("gangline: compiling (once after installation or a change, then cached) ...", file=sys.stderr, flush=True)
     was_collecting = gc.isenabled()
     gc.disable()
+    begin, end = event.start_event, event.end_event
+    event.start_event = lambda kind, data=None: None if kind == _LOCK_EVENT else begin(kind, data)
+    event.end_event = lambda kind, data=None, exc_details=None: (
+        None if kind == _LOCK_EVENT else end(kind, data, exc_details)
+    )
     try:
         yield
     finally:
+        event.start_event, event.end_event = begin, end
         if was_collecting:
             gc.enable()
 
@@ -72,6 +84,32 @@ def _remember_names_of_records() -> None:
         return text
 
     nbt.Record.__repr__ = remembered  # type: ignore[method-assign]
+
+
+def _compare_options_quickly() -> None:
+    """Tell options of the compiler from one another by what was set: numba reads all of them out, at every call site.
+
+    The hash is numba's own, which depends on the names of the options only.
+    """
+    from numba.core.targetconfig import TargetConfig
+
+    compare = TargetConfig.__eq__
+    names = TargetConfig.__hash__
+    known: dict[type, int] = {}
+
+    def same(self: Any, other: Any) -> Any:
+        if self is other or (type(self) is type(other) and self._values == other._values):
+            return True
+        return compare(self, other)
+
+    def remembered(self: Any) -> int:
+        if type(self) not in known:
+            known[type(self)] = names(self)
+        return known[type(self)]
+
+    if "_values" in TargetConfig.__slots__ and hasattr(TargetConfig, "options"):
+        TargetConfig.__eq__ = same
+        TargetConfig.__hash__ = remembered
 
 
 def _helper_options() -> dict[str, Any]:
@@ -141,4 +179,5 @@ def _helper_options() -> dict[str, Any]:
 
 
 _remember_names_of_records()
+_compare_options_quickly()
 HELPER_OPTIONS = _helper_options()

@@ -281,6 +281,8 @@ def clear_history(worlds: Any, i: int) -> None:
     w.totals.num_preemptions = 0
     w.totals.restart_area = 0
     w.totals.lost_area = 0
+    for k in range(w.num_tenants):
+        w.tenants[k].waste_area = 0
     w.totals.num_transactions = 0
 
 

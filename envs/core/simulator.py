@@ -308,6 +308,7 @@ def clear_job(w: Any, slot: int) -> None:
     job.has_stopped = False
     job.is_first_placement = False
     job.is_lifted = False
+    job.is_let_in = False
     job.cost_of_search = 0
     job.waits_by_scheduler = False
     job.is_queued = False

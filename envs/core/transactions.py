@@ -1064,9 +1064,9 @@ def _settle_pods(w: Any, slot: int) -> None:
         if is_batch:
             if pod.state == PodState.BOUND:
                 if pod.is_new:
-                    w.totals.restart_area += pod.progress.overhead_ms * pod.gpus_asked
+                    _charge_restart(w, job, pod.progress.overhead_ms * pod.gpus_asked)
             else:
-                w.totals.lost_area += roll_back(pod.progress, job.gpu_time)
+                _charge_lost(w, job, roll_back(pod.progress, job.gpu_time))
         pod.is_new = False
         if pod.state == PodState.GONE:
             unlink_pod(w, at)
@@ -1077,9 +1077,23 @@ def _settle_pods(w: Any, slot: int) -> None:
 
 
 @helper
+def _charge_lost(w: Any, job: Any, amount: int) -> None:
+    """Charge lost work (milli-GPU x ms) to the world and to the job's tenant."""
+    w.totals.lost_area += amount
+    w.tenants[job.tenant].waste_area += amount
+
+
+@helper
+def _charge_restart(w: Any, job: Any, amount: int) -> None:
+    """Charge start and restart time (milli-GPU x ms) to the world and to the job's tenant."""
+    w.totals.restart_area += amount
+    w.tenants[job.tenant].waste_area += amount
+
+
+@helper
 def _settle_stop(w: Any, job: Any) -> None:
     """An attempt was ended before its time: back to the last checkpoint."""
-    w.totals.lost_area += roll_back(job.progress, job.gpu_time)
+    _charge_lost(w, job, roll_back(job.progress, job.gpu_time))
     if job.is_hung:
         job.is_hung = False
         job.progress.outcome_left = NONE  # it hangs only once
@@ -1106,7 +1120,7 @@ def _settle_start(w: Any, slot: int, before: Any) -> None:
             if job.starts > 1:
                 overhead += job.restart_cost_ms
             begin_attempt(job.progress, overhead)
-            w.totals.restart_area += overhead * job.gpus_bound
+            _charge_restart(w, job, overhead * job.gpus_bound)
             job.hang_since_ms = NEVER
     if job.kind == JobKind.TRAINING:
         job.speed = job_speed(w, slot)

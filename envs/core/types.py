@@ -343,6 +343,7 @@ JOB = np.dtype(
         ("state", np.int8),
         ("preemptible", np.bool_),
         ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
+        ("is_let_in", np.bool_),  # the admitter of a roles environment has admitted it; until it starts
         ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
         ("next", np.int32),  # running list (start order), or free list
         ("prev", np.int32),
@@ -526,6 +527,7 @@ TENANT = np.dtype(
         ("fair_area", np.int64),
         ("over_area", np.int64),
         ("deficit_area", np.int64),
+        ("waste_area", np.int64),  # charged at the event: its part of lost_area and restart_area
     ],
     align=True,
 )

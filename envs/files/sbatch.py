@@ -80,6 +80,11 @@ class JobRequest:
     reservation: str | None = None
 
     @property
+    def spreads_gpus(self) -> bool:
+        """It leaves open on how many nodes its GPUs are: --gpus without a number of nodes, or of GPUs on each."""
+        return self.gpus is not None and self.nodes is None and self.gpus_per_node is None and not self.ntasks_per_node
+
+    @property
     def num_nodes(self) -> int:
         """Nodes that it takes: those asked for, those that hold its tasks, at least 1."""
         if self.nodes is not None:
@@ -125,7 +130,8 @@ class JobRequest:
     ) -> JobSpec:
         """The job for a `WorldSpec`: a pod is the job's part of one node.
 
-        GPUs, CPUs that do not divide by the nodes: the first nodes get one more.
+        GPUs, CPUs that do not divide by the nodes: the first nodes get one more. `--gpus` without nodes: a pod is one
+        GPU with its part of the CPUs, so that the first node chosen is filled and the rest is on the next.
 
         Args:
             name: of the job.
@@ -136,10 +142,13 @@ class JobRequest:
             with_cpus: count CPUs too; off for worlds that have none.
         """
         nodes = self.num_nodes
-        pods: dict[tuple[int, int], int] = {}
-        for node in range(nodes):
-            gpus, cpus = (total // nodes + (node < total % nodes) for total in (self.num_gpus, self.num_cpus))
-            pods[gpus, cpus] = pods.get((gpus, cpus), 0) + 1
+        pods: dict[tuple[int, int], int] = {}  # (GPUs, milli-CPU) of a pod -> pods
+        if self.spreads_gpus:
+            pods[1, -(-self.num_cpus * 1000 // self.num_gpus)] = self.num_gpus
+        else:
+            for node in range(nodes):
+                gpus, cpus = (total // nodes + (node < total % nodes) for total in (self.num_gpus, self.num_cpus))
+                pods[gpus, cpus * 1000] = pods.get((gpus, cpus * 1000), 0) + 1
         flavors = None if self.gpu_type is None else [self.gpu_type]
         return JobSpec(
             name=name,
@@ -156,13 +165,19 @@ class JobRequest:
                     count=number,
                     request={
                         **({"gpu": gpus * ONE_GPU} if gpus else {}),
-                        **({"cpu": cpus * 1000} if with_cpus else {}),
+                        **({"cpu": cpus} if with_cpus else {}),
                     },
                     flavors=flavors,
                 )
                 for (gpus, cpus), number in pods.items()
             ],
         )
+
+    def job_specs(self, name: str, **fields: Any) -> list[JobSpec]:
+        """A job for each element of an array, `name_4` and so on; of no array, the job alone. See `job_spec`."""
+        if not self.array:
+            return [self.job_spec(name, **fields)]
+        return [self.job_spec(f"{name}_{index}", **fields) for index in self.array]
 
 
 # ---------------------------------------------------------------------------------------------------------------

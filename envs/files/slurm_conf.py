@@ -396,6 +396,7 @@ def read(path: str | Path, gres_path: str | Path | None = None) -> SlurmConf:
     path = Path(path)
     unknown = Unknown()
     given: dict[str, str] = {}
+    places: dict[str, str] = {}
     ignored: dict[str, None] = {}
     node_lines: list[_Line] = []
     partition_lines: list[_Line] = []
@@ -418,12 +419,14 @@ def read(path: str | Path, gres_path: str | Path | None = None) -> SlurmConf:
                 if name in SETTINGS:
                     parsed(line.where, name, value, SETTINGS[name][0])
                     given[name] = value
+                    places[name] = line.where
                     if name in ("SchedulerParameters", "PreemptParameters"):
                         _check_parameters(line.where, value, unknown)
                 elif name is None:
                     unknown.add(line.where, key, spelling.values())
                 else:
                     ignored[name] = None
+    _check_half_life(given, places)
     nodes = _down(_nodes(node_lines, unknown), down)
     if gres_path is None and (path.parent / "gres.conf").is_file():
         gres_path = path.parent / "gres.conf"
@@ -438,6 +441,16 @@ def read(path: str | Path, gres_path: str | Path | None = None) -> SlurmConf:
         ignored=tuple(ignored),
         unknown=unknown.warn(str(path)),
     )
+
+
+def _check_half_life(given: Mapping[str, str], places: Mapping[str, str]) -> None:
+    """Usage that never decays: Slurm refuses to start unless the file says when it is cleared, be it never."""
+    half_life = given.get("PriorityDecayHalfLife")
+    if half_life is not None and finite_time_ms(half_life) == 0 and "PriorityUsageResetPeriod" not in given:
+        raise GanglineError(
+            f"{places['PriorityDecayHalfLife']}: PriorityDecayHalfLife is {shown(half_life)}, so that usage never "
+            "decays, expected a line PriorityUsageResetPeriod beside it (NONE, MONTHLY, ...), as Slurm does"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The world that a Slurm site is: the nodes of its slurm.conf, the tenants and users of its accounting.
+"""The world that a Slurm site is: the nodes of its slurm.conf, tenants and users of its accounting; what jobs asked.
 
 conf, trace = slurm_conf.read("slurm.conf"), load("sacct", "march.txt")
 world = World(world_of(conf, trace, sacctmgr.read_accounts("assoc.txt")), trace)
@@ -7,7 +7,7 @@ world.run(scheduler)
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gangline.envs.core.spec import OptionsSpec, TenantSpec, UserSpec, WorldSpec
 from gangline.envs.core.trace import JobTrace
@@ -15,8 +15,27 @@ from gangline.envs.errors import GanglineError
 from gangline.envs.files import sacctmgr, slurm_conf
 
 SECOND_MS = 1000
-REQUEUE_HOLD_MS = 121 * SECOND_MS  # a requeued job sits out the credential's life, 120 s, and a second
+REQUEUE_HOLD_MS = 121 * SECOND_MS  # with Slurm's default, 120 s
 LIMIT_CHECK_MS = 30 * SECOND_MS
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a job asked for beyond its amounts, as far as sacct tells.
+
+    Attributes:
+        partitions, qos, constraint: as printed; empty or "" where the column is not there.
+        array: id of the array that it is an element of; None = none.
+        array_limit: elements that run at once; sacct says so only while elements wait. None = not said.
+        whole_nodes: each pod is its part of one node.
+    """
+
+    partitions: tuple[str, ...] = ()
+    qos: str = ""
+    constraint: str = ""
+    array: str | None = None
+    array_limit: int | None = None
+    whole_nodes: bool = False
 
 
 def world_of(conf: slurm_conf.SlurmConf, trace: JobTrace, accounts: sacctmgr.Accounts | None = None) -> WorldSpec:
@@ -44,10 +63,19 @@ def world_of(conf: slurm_conf.SlurmConf, trace: JobTrace, accounts: sacctmgr.Acc
         options=OptionsSpec(
             half_life_ms=conf.value("PriorityDecayHalfLife") or None,
             limit_check_ms=LIMIT_CHECK_MS,
-            requeue_hold_ms=REQUEUE_HOLD_MS,
+            requeue_hold_ms=requeue_hold_ms(conf),
             locality_topology="",
         ),
     )
+
+
+def requeue_hold_ms(conf: slurm_conf.SlurmConf) -> int:
+    """How long a requeued job sits out: the life of its credential (AuthInfo=cred_expire=SECONDS) and a second."""
+    for word in conf.value("AuthInfo"):
+        name, _, value = word.partition("=")
+        if name == "cred_expire" and value.isdecimal():
+            return (int(value) + 1) * SECOND_MS
+    return REQUEUE_HOLD_MS
 
 
 def _weight(shares: int | str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(commands)
     options = parser.parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return int(options.run(options) or 0)
     except GanglineError as error:
         print(f"gangline: {error}", file=sys.stderr)
         return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A line of our own for what a file made us pass over; without the place in our code."""
+    kind = "" if issubclass(category, UserWarning) else f"{category.__name__}: "
+    print(f"gangline: {kind}{message}", file=sys.stderr)
 
 
 def _add_worlds(commands: Any) -> None:
@@ -57,10 +66,10 @@ def _print_schedulers(options: argparse.Namespace) -> None:
     import importlib
     import inspect
 
-    from gangline.baselines.base import scheduler_names
+    from gangline.baselines.base import module_of, scheduler_names
 
     for name in scheduler_names():
-        module = importlib.import_module(f"gangline.baselines.{name}")
+        module = importlib.import_module(module_of(name))
         settings = ", ".join(str(p) for p in inspect.signature(module.build).parameters.values())
         print(f"{name:<14} {(module.__doc__ or '').strip().splitlines()[0]}")
         print(f"{'':<14} options: {settings}")
@@ -125,6 +134,10 @@ def _add_replay(commands: Any) -> None:
     replay.add_argument(
         "--schedulers", default="fifo,easy,drf_greedy,slurm", help="names, as gangline schedulers lists them"
     )
+    replay.add_argument("--volcano-conf", help="volcano-scheduler.conf, or its ConfigMap, for volcano")
+    replay.add_argument(
+        "--volcano-queues", nargs="+", default=(), help="manifests of Queues named as the tenants, for volcano"
+    )
     replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
     replay.set_defaults(run=_print_replay)
 
@@ -134,7 +147,14 @@ def _print_replay(options: argparse.Namespace) -> None:
 
     schedulers = [name for name in options.schedulers.split(",") if name]
     print_replay(
-        options.sacct, options.slurm_conf, options.accounts, options.qos, schedulers, _settings(options.overrides)
+        options.sacct,
+        options.slurm_conf,
+        options.accounts,
+        options.qos,
+        schedulers,
+        _settings(options.overrides),
+        volcano_conf=options.volcano_conf,
+        volcano_queues=options.volcano_queues,
     )
 
 

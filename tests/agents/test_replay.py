@@ -8,6 +8,12 @@ from workloads.test_sacct import MONTH, text
 
 from gangline.__main__ import main
 
+VOLCANO_CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
 pytest.importorskip("gangline.baselines.slurm.config", reason="the Slurm baseline is not there")
 
 
@@ -18,7 +24,8 @@ def files(tmp_path):
 def test_a_month_is_replayed_beside_what_was_recorded(tmp_path, capsys):
     assert main(["replay", *files(tmp_path), "--schedulers", "fifo"]) == 0
     head, titles, recorded, fifo = capsys.readouterr().out.splitlines()
-    assert head.startswith("8 jobs of 2 tenants from 2024-03-01 08:00, 13 nodes with 80 GPUs; left out: duplicate 1")
+    assert head.startswith("8 jobs of 2 tenants from 2024-03-01 08:00, 13 nodes with 80 GPUs; ")
+    assert "; counted: gpu, cpu, memory; left out: duplicate 1" in head
     assert [title.strip() for title in titles.split("  ") if title] == [
         *("scheduler", "mean wait (h)", "p95 wait (h)", "mean JCT (h)", "finished", "allocated"),
     ]
@@ -28,13 +35,32 @@ def test_a_month_is_replayed_beside_what_was_recorded(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")
 def test_the_sites_own_slurm_runs_its_month(tmp_path, capsys):
     tree = write(tmp_path / "assoc.txt", TREE)
     qos = write(tmp_path / "qos.txt", QOS.replace("high|", "urgent|", 1))  # the QOS of the partition urgent
     assert main(["replay", *files(tmp_path), "--accounts", str(tree), "--qos", str(qos), "--schedulers", "slurm"]) == 0
-    slurm = capsys.readouterr().out.splitlines()[-1].split()
+    printed = capsys.readouterr()
+    warned = printed.err.splitlines()
+    assert any(
+        "not modelled, passed over: MinTRES (QOS urgent), Flags=DenyOnLimit (QOS urgent)" in line for line in warned
+    )
+    assert any("account physics" in line or "user alice (account" in line for line in warned)
+    slurm = printed.out.splitlines()[-1].split()
     assert slurm[0] == "slurm" and slurm[4] == "8"
     assert float(slurm[1]) < 0.02  # an empty cluster: it waits for Slurm's own intervals only
+
+
+def test_volcano_runs_the_month_with_its_own_configuration(tmp_path, capsys):
+    conf = write(tmp_path / "volcano-scheduler.conf", VOLCANO_CONF)
+    assert main(["replay", *files(tmp_path), "--schedulers", "volcano", "--volcano-conf", str(conf)]) == 0
+    volcano = capsys.readouterr().out.splitlines()[-1].split()
+    assert volcano[0] == "volcano" and volcano[4] == "8"
+    assert float(volcano[1]) < 0.01  # an empty cluster: it waits for the next session only
+    closed = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: nobody}\n"
+    queues = write(tmp_path / "queues.yaml", closed)
+    assert main(["replay", *files(tmp_path), "--schedulers", "volcano", "--volcano-queues", str(queues)]) == 2
+    assert "nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -42,6 +68,11 @@ def test_the_sites_own_slurm_runs_its_month(tmp_path, capsys):
     [
         (["--schedulers", "fofo"], "unknown scheduler 'fofo'"),
         (["tenants=user"], "unknown option of the sacct loader 'tenants'"),
+        (
+            ["--volcano-conf", "nowhere.conf", "--schedulers", "fifo"],
+            "files of Volcano without the scheduler 'volcano'",
+        ),
+        (["--volcano-conf", "nowhere.conf", "--schedulers", "volcano"], "volcano conf nowhere.conf: no such file"),
         (["--accounts", "nowhere.txt"], "accounts nowhere.txt: no such file"),
     ],
 )

@@ -7,7 +7,7 @@ from builders import gang, minutes, nodes, queue
 
 from gangline.baselines.base import build
 from gangline.baselines.volcano import volcano
-from gangline.baselines.volcano.config import CHART_TIERS, VolcanoConfig, plugin
+from gangline.baselines.volcano.config import CHART_TIERS, PodGroup, VolcanoConfig, plugin
 from gangline.baselines.volcano.state import Phase, volcano_dtype
 from gangline.envs.core.spec import OptionsSpec, PodSetSpec, QueueSpec, TenantSpec, WorldSpec
 from gangline.envs.core.world import World
@@ -206,6 +206,27 @@ def test_best_effort_pods_are_what_backfill_places():
     world = cluster(1, jobs=[job])
     world.run(build("volcano"), minutes(1))
     assert held(world) == {"job": 2}
+
+
+def with_a_pod_that_asks_nothing(job):
+    sets = [*job.pod_sets, PodSetSpec(count=1, request={})]
+    return type(job)(**{**vars(job), "pod_sets": sets, "min_member": job.pod_sets[0].count + 1})
+
+
+def test_a_gang_with_a_best_effort_pod_starts_whole_where_the_world_demands_it():
+    world = cluster(8, jobs=[with_a_pod_that_asks_nothing(gang("job", 4))])
+    world.run(build("volcano"), 0)
+    assert held(world) == {"job": 5}
+
+
+def test_what_the_world_refuses_is_not_tried_again_until_something_happens():
+    world = cluster(8, jobs=[with_a_pod_that_asks_nothing(gang("job", 4)), gang("late", 1, submit_min=10)])
+    groups = [PodGroup(job="job", min_member=2)]  # less than the world's gang rule wants
+    config = VolcanoConfig(tiers=[[plugin("gang"), plugin("predicates")]], pod_groups=groups)
+    world.run(volcano(config), minutes(60))
+    assert held(world) == {"job": 0, "late": 1}
+    assert int(world.record["totals"]["num_refused"]) < 10
+    world.run(volcano(config))  # comes to an end
 
 
 # ---------------------------------------------------------------------------------------------------------------

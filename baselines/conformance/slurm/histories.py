@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangline.baselines.conformance.cases import Case, Facts, Outcome
+from gangline.baselines.conformance.slurm.free_runs import check_free_run, is_comparable
 from gangline.baselines.conformance.slurm.replay import Replay
 from gangline.baselines.conformance.slurm.worlds import slurm_world
 from gangline.envs.core.spec import Command
@@ -24,7 +25,7 @@ SHIFTS_S = (0.0, -0.1, 0.1, -0.2, 0.2, -0.3, 0.3, -0.4, 0.4, -0.5, 0.5, -0.6, 0.
 
 
 def run_history(about: Case, case: Case) -> Outcome:
-    """A history, stepwise."""
+    """A history, stepwise; then from its inputs alone where that is no matter of chance."""
     try:
         world, config = slurm_world(about, case)
     except GanglineError as error:
@@ -60,6 +61,8 @@ def run_history(about: Case, case: Case) -> Outcome:
     if num_missed > allowed_misses(num_groups):
         for fact, want, found in missed:
             facts.check(fact, want, found)
+    if is_comparable(case):
+        check_free_run(facts, about, case)
     return facts.outcome()
 
 

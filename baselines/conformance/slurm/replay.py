@@ -15,7 +15,7 @@ from gangline.baselines.conformance.slurm.formulas import association_names
 from gangline.baselines.slurm.config import SlurmConfig
 from gangline.baselines.slurm.scheduler import slurm
 from gangline.baselines.slurm.setup import accounts_in
-from gangline.baselines.slurm.tables import TYPE_TRES, Reason, Stage, opened
+from gangline.baselines.slurm.tables import BILLING_TRES, TYPE_TRES, Reason, Stage, opened
 from gangline.envs.core import driver
 from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.types import AGAIN, NEVER, NONE, JobState, Outcome, PodState
@@ -65,6 +65,7 @@ class Replay:
         self.victims: list[Victim] = []
         self.first_priority: dict[str, int] = {}  # at submission
         self._preemptions = dict.fromkeys(self.world.job_names, 0)
+        self._next_look_ms: int = NEVER  # when the scheduler wants to be asked, after a look outside any event
         self.look()
         self.note()
 
@@ -101,8 +102,14 @@ class Replay:
         until_ms = round(second * SECOND_MS)
         while True:
             next_ms = self.world.next_event_ms()
+            if self._next_look_ms <= until_ms and (next_ms is None or self._next_look_ms < next_ms):
+                self._run(self._next_look_ms)
+                self.look()
+                self.note()
+                continue
             if next_ms is None or next_ms > until_ms:
                 break
+            self._next_look_ms = NEVER  # from now on the world's own timer
             self._run(next_ms)
             self.note()
         if until_ms > self.world.now_ms:
@@ -140,6 +147,7 @@ class Replay:
                 1,
             )
             world.check()
+            self._next_look_ms = next_ms if world.now_ms < next_ms else NEVER
             if next_ms != AGAIN and totals["num_events"] == events:  # nor has anything happened at this instant
                 return
 
@@ -152,11 +160,11 @@ class Replay:
     def save(self) -> Any:
         """Everything that `restore` needs to come back to this moment."""
         diary = copy.deepcopy((self.runs, self.victims, self._preemptions, self.first_priority))
-        return self.world.get_state(), self.block.copy(), diary
+        return self.world.get_state(), self.block.copy(), self._next_look_ms, diary
 
     def restore(self, moment: Any) -> None:
         """Come back to a moment."""
-        state, block, diary = moment
+        state, block, self._next_look_ms, diary = moment
         self.world.set_state(state)
         self.block[:] = block
         self.runs, self.victims, self._preemptions, self.first_priority = copy.deepcopy(diary)
@@ -282,6 +290,8 @@ class Replay:
 
     def tres_class(self, tres: int) -> str:
         """What a TRES is called in a reason."""
+        if tres == BILLING_TRES:
+            return "Billing"
         if tres >= TYPE_TRES or tres == int(self.world.record["params"]["gpu_resource"]):
             return "GRES"
         if tres < len(self.world.names.resources):
@@ -330,4 +340,12 @@ def reason_name(reason: int, tres: str) -> str:
         Reason.ASSOC_GRP_TRES: f"AssocGrp{tres}",
         Reason.ASSOC_MAX_TRES_PER_JOB: f"AssocMax{tres}PerJob",
         Reason.ASSOC_GRP_TRES_MINS: f"AssocGrp{tres}Minutes",
+        Reason.QOS_GRP_WALL: "QOSGrpWallLimit",
+        Reason.ASSOC_GRP_WALL: "AssocGrpWallLimit",
+        Reason.QOS_GRP_TRES_MINS: f"QOSGrp{tres}Minutes",
+        Reason.QOS_MAX_TRES_PER_NODE: f"QOSMax{tres}PerNode",
+        Reason.ASSOC_MAX_TRES_PER_NODE: f"AssocMax{tres}PerNode",
+        Reason.QOS_MAX_TRES_MINS: f"QOSMax{tres}MinutesPerJob",
+        Reason.ASSOC_MAX_TRES_MINS: f"AssocMax{tres}MinutesPerJob",
+        Reason.ARRAY_TASKS: "JobArrayTaskLimit",
     }.get(Reason(reason), "None")

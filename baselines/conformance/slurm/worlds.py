@@ -133,12 +133,24 @@ def pods_of(request: Mapping[str, Any]) -> tuple[int, int]:
     return nodes, tasks // nodes
 
 
+def nodes_are_open(request: Mapping[str, Any]) -> bool:
+    """Whether a job leaves it to Slurm on how many nodes its GPUs are."""
+    return "gpus" in request and "nodes" not in request and "ntasks_per_node" not in request
+
+
 def _job_of(job: Mapping[str, Any], live: LiveSpec | None, eligible_ms: int | None) -> JobSpec:
     request = job["request"]
     nodes, cpus = pods_of(request)
     amounts = {"cpu": cpus * CPU}
     if "gpus_per_node" in request:
         amounts["gpu"] = request["gpus_per_node"] * ONE_GPU
+    elif "gpus" in request and nodes_are_open(request):  # its GPUs one by one, wherever they are; its CPUs go along
+        nodes = request["gpus"]
+        amounts = {"cpu": -(-max(request.get("ntasks", 1), 1) * CPU // nodes), "gpu": ONE_GPU}
+    elif "gpus" in request:
+        if request["gpus"] % nodes:
+            raise GanglineError(f"{request['gpus']} GPUs on {nodes} nodes, expected a multiple")
+        amounts["gpu"] = request["gpus"] // nodes * ONE_GPU
     submit_ms = _ms(job["submit"])
     if "begin" in request:
         eligible_ms = submit_ms + int(request["begin"].removeprefix("now+")) * SECOND_MS
@@ -275,6 +287,8 @@ def _parameters(conf: Mapping[str, str]) -> SchedulerParameters:
         "bf_max_job_test": "bf_max_job_test",
         "bf_max_job_start": "bf_max_job_start",
         "bf_max_job_user": "bf_max_job_user",
+        "bf_max_job_user_part": "bf_max_job_user_part",
+        "bf_max_job_array_resv": "bf_max_job_array_resv",
         "bf_max_job_part": "bf_max_job_part",
         "bf_max_job_assoc": "bf_max_job_assoc",
         "bf_min_age_reserve": "bf_min_age_reserve_s",
@@ -340,16 +354,7 @@ def _qos(lines: Iterable[Mapping[str, Any]]) -> list[Qos]:
                 grace_time_s=int(line.get("gracetime", 0)),
                 usage_factor=float(line.get("usagefactor", 1.0)),
                 flags=frozenset(filter(None, line.get("flags", "").split(","))),
-                limits=Limits(
-                    grp_tres=_counts(line.get("grptres", "")),
-                    grp_jobs=_optional(line.get("grpjobs")),
-                    max_tres_per_user=_counts(line.get("maxtrespu", "")),
-                    max_tres_per_account=_counts(line.get("maxtrespa", "")),
-                    max_tres_per_job=_counts(line.get("maxtrespj", line.get("maxtres", ""))),
-                    max_jobs_per_user=_optional(line.get("maxjobspu")),
-                    max_jobs_per_account=_optional(line.get("maxjobspa")),
-                    max_wall_min=_optional(line.get("maxwall")),
-                ),
+                limits=_limits({key.lower(): value for key, value in line.items()}),
             )
         )
     if all(entry.name != "normal" for entry in found):
@@ -376,14 +381,46 @@ def accounts_of(entries: Iterable[Mapping[str, Any]]) -> list[Account | User]:
 
 
 def _limits(line: Mapping[str, Any]) -> Limits:
+    """Limits of an association or a QOS, by sacctmgr's names in lower case, long or short."""
+
+    def first(*names: str) -> Any:
+        return next((line[name] for name in names if name in line), None)
+
     return Limits(
-        grp_tres=_counts(line.get("grptres", "")),
-        grp_tres_mins=_counts(line.get("grptresmins", "")),
-        grp_jobs=_optional(line.get("grpjobs")),
-        max_tres_per_job=_counts(line.get("maxtres", line.get("maxtrespj", ""))),
-        max_wall_min=_optional(line.get("maxwall")),
-        max_jobs=_optional(line.get("maxjobs")),
+        grp_tres=_counts(first("grptres") or ""),
+        grp_tres_mins=_counts(first("grptresmins") or ""),
+        grp_wall_min=_minutes(first("grpwall")),
+        grp_jobs=_optional(first("grpjobs")),
+        grp_submit=_optional(first("grpsubmit", "grpsubmitjobs")),
+        max_tres_per_job=_counts(first("maxtres", "maxtrespj", "maxtresperjob") or ""),
+        max_tres_per_node=_counts(first("maxtrespn", "maxtrespernode") or ""),
+        max_tres_mins_per_job=_counts(first("maxtresmins", "maxtresminspj", "maxtresminsperjob") or ""),
+        max_wall_min=_minutes(first("maxwall", "maxwalldurationperjob")),
+        max_jobs=_optional(first("maxjobs")),
+        max_submit=_optional(first("maxsubmit", "maxsubmitjobs")),
+        max_tres_per_user=_counts(first("maxtrespu", "maxtresperuser") or ""),
+        max_tres_per_account=_counts(first("maxtrespa", "maxtresperaccount") or ""),
+        max_jobs_per_user=_optional(first("maxjobspu", "maxjobsperuser")),
+        max_jobs_per_account=_optional(first("maxjobspa", "maxjobsperaccount")),
+        max_submit_per_user=_optional(first("maxsubmitpu", "maxsubmitjobsperuser", "maxsubmitjobspu")),
+        max_submit_per_account=_optional(first("maxsubmitpa", "maxsubmitjobsperaccount", "maxsubmitjobspa")),
     )
+
+
+def _minutes(value: Any) -> int | None:
+    """Minutes, as a number or as Slurm writes times."""
+    if value is None:
+        return None
+    days, dash, clock = str(value).rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash:  # days-hours[:minutes[:seconds]]
+        parts = [*parts, 0, 0][:3]
+    elif len(parts) == 1:
+        return parts[0]
+    elif len(parts) == 2:  # minutes:seconds
+        parts = [0, *parts]
+    hours, minutes, seconds = parts
+    return int(days or 0) * 1440 + hours * 60 + minutes + (seconds > 0)
 
 
 def _request(job: Mapping[str, Any]) -> Request:
@@ -398,6 +435,7 @@ def _request(job: Mapping[str, Any]) -> Request:
         nice=request.get("nice", 0),
         exclusive=request.get("exclusive", False),
         nodelist=request.get("nodelist", ()),
-        whole_nodes=True,
-        tasks_per_node_are_fixed=nodes == 1 or "ntasks_per_node" in request or one_task_each,
+        whole_nodes=not nodes_are_open(request),
+        tasks_per_node_are_fixed=not nodes_are_open(request)
+        and (nodes == 1 or "ntasks_per_node" in request or one_task_each),
     )

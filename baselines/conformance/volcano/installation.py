@@ -7,10 +7,9 @@ from typing import Any
 
 from gangline.baselines.conformance.kueue.world import Units, device_backed
 from gangline.baselines.conformance.volcano.world import in_task_order, pod_sets_of
-from gangline.baselines.volcano.config import Plugin, PodGroup, Pods, Queue, SubGroup, VolcanoConfig
+from gangline.baselines.volcano.config import Plugin, PodGroup, Pods, Queue, SubGroup, VolcanoConfig, limit_of
 
 Case = Mapping[str, Any]
-ANY_TIER = 1_000_000  # the virtual root's
 
 
 def config_of(case: Case, cycle: Mapping[str, Any] | None = None) -> VolcanoConfig:
@@ -92,15 +91,11 @@ def _pod_group(
 
 
 def _limit(wish: Mapping[str, Any] | None, case: Case) -> int | None:
-    """Highest tier of a network topology: soft is hard up to the root; an unknown tier name sets none."""
+    """Highest tier of a network topology."""
     if wish is None:
         return None
-    if wish["mode"] != "hard":
-        return ANY_TIER
-    if "highest_tier_allowed" in wish:
-        return int(wish["highest_tier_allowed"])
-    tier = case.get("hypernode_tier_names", {}).get(wish.get("highest_tier_name"))
-    return None if tier is None else int(tier)
+    names = case.get("hypernode_tier_names", {})
+    return limit_of(wish["mode"], wish.get("highest_tier_allowed"), wish.get("highest_tier_name"), names)
 
 
 def _sub_limit(wish: Mapping[str, Any] | None, of_job: int | None, case: Case) -> int | None:

@@ -14,6 +14,14 @@ from gangline.baselines.conformance.volcano.runs import PodNames, Session
 from gangline.baselines.conformance.volcano.world import in_task_order, volcano_world
 from gangline.baselines.volcano import session as stages
 from gangline.baselines.volcano.gang import counts_suffice
+from gangline.baselines.volcano.gang_eviction import (
+    find_bundles,
+    group_candidates,
+    keep_allowed,
+    return_on,
+    sort_bundles,
+    split_job,
+)
 from gangline.baselines.volcano.nodes import find_quota, score_nodes
 from gangline.baselines.volcano.orders import (
     clear_heaps,
@@ -25,14 +33,32 @@ from gangline.baselines.volcano.orders import (
 from gangline.baselines.volcano.queues import job_enqueueable, job_enqueued, open_queues, update_queue_shares
 from gangline.baselines.volcano.resources import (
     above,
+    add,
+    difference,
     greater_relevant,
+    is_equal,
     less_equal,
     less_equal_partly,
     less_equal_with_dimension,
+    set_max,
+    set_min,
+    subtract,
 )
 from gangline.baselines.volcano.state import Phase, Point, volcano_dtype
-from gangline.baselines.volcano.topology import hypernode_scores, is_kept, open_domains
-from gangline.baselines.volcano.victims import add_candidate, choose_victims, combine_votes, sort_candidates
+from gangline.baselines.volcano.topology import (
+    hypernode_scores,
+    is_kept,
+    open_domains,
+    pick_domains,
+    reverse_and_cap,
+)
+from gangline.baselines.volcano.victims import (
+    add_candidate,
+    choose_evictable,
+    choose_victims,
+    combine_votes,
+    sort_candidates,
+)
 from gangline.envs.core.compiled import helper, kernel
 from gangline.envs.core.types import MAX_RESOURCES, NONE, SIZE_CLASSES
 from gangline.envs.core.world import World
@@ -40,6 +66,8 @@ from gangline.envs.core.world import World
 Case = Mapping[str, Any]
 SMALL = volcano_dtype(SIZE_CLASSES[0])
 ROOT = "<cluster-top-hypernode>"
+# What a domain of TestHyperNodeGradientPreFiltering offers, ten nodes of 4 cores and 8 GiB; the records leave it out.
+DOMAIN_OF_THE_TEST = {"cpu": 40_000, "memory": 80 * 2**30}
 
 
 @helper
@@ -201,9 +229,14 @@ class Vectors:
         flat = {name: value for name, value in amounts.items() if name not in ("cpu", "memory", "scalars")}
         return {**flat, **amounts.get("scalars", {})}
 
+    def flat(self, amounts: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Amounts by name, scalars beside cpu and memory."""
+        whole = {name: value for name, value in (amounts or {}).items() if name != "scalars"}
+        return {**whole, **self._scalars(amounts or {})}
+
     def of(self, amounts: Mapping[str, Any] | None) -> tuple[np.ndarray, int]:
         """(amounts, mask of what is there)."""
-        flat = {**(amounts or {}), **self._scalars(amounts or {})}
+        flat = self.flat(amounts)
         vector = np.zeros(MAX_RESOURCES)
         has = 0
         for r, name in enumerate(self.names):
@@ -256,6 +289,8 @@ COMPARISONS = {
 
 def resource_math(case: Case) -> Outcome:
     """Comparisons of resources that a rule of the baseline makes."""
+    if case["op"] in ARITHMETIC:
+        return _arithmetic(case)
     if case["op"] not in COMPARISONS:
         return Outcome(skipped=f"no rule of the baseline asks for {case['op']!r}")
     op = COMPARISONS[case["op"]]
@@ -271,6 +306,46 @@ def resource_math(case: Case) -> Outcome:
     if "value" in case["expect"]:
         value = found == 0 if op in (1, 2) else found != 0
         facts.check("value", case["expect"]["value"], value)
+    return facts.outcome()
+
+
+@kernel
+def _compute(records: Any, op: int, a: Any, b: Any, b_has: int, infinity: bool, decreased: Any) -> bool:
+    """`a` becomes the result; of a difference what has increased."""
+    k = records[0]
+    if op == 0:
+        add(a, b)
+    elif op == 1:
+        subtract(a, b)
+    elif op == 2:
+        set_max(a, b)
+    elif op == 3:
+        set_min(k, a, b, b_has, infinity)
+    elif op == 4:
+        difference(a.copy(), b, a, decreased)
+    else:
+        return is_equal(k, a, b)
+    return True
+
+
+ARITHMETIC = {"add": 0, "sub": 1, "set_max": 2, "min_dimension": 3, "diff": 4, "equal": 5}
+
+
+def _arithmetic(case: Case) -> Outcome:
+    """What the water filling of proportion does with resources."""
+    infinity = case.get("missing_dimension_default") == "infinity"
+    if case["op"] == "diff" and infinity:
+        return Outcome(skipped="no rule of the baseline asks for 'diff' with absent dimensions as infinite")
+    vectors = Vectors(case["left"], case["right"])
+    result, decreased = vectors.of(case["left"])[0], np.zeros(MAX_RESOURCES)
+    value = _compute(vectors.records, ARITHMETIC[case["op"]], result, *vectors.of(case["right"]), infinity, decreased)
+    expect, facts = case["expect"], Facts()
+    if "value" in expect:
+        facts.check("value", expect["value"], bool(value))
+    for key, got in (("result", result), ("increased", result), ("decreased", decreased)):
+        if key in expect:
+            want = {name: amount for name, amount in vectors.flat(expect[key]).items() if amount}
+            facts.check(key, want, {name: float(got[r]) for r, name in enumerate(vectors.names) if got[r]})
     return facts.outcome()
 
 
@@ -513,8 +588,8 @@ def _ask_kept(records: Any, wanted: Any, idle: Any, future: Any) -> bool:
 def hypernode_prefilter(case: Case) -> Outcome:
     """Whether a domain stays in the gradient."""
     wanted, idle, future = case["min_resource"], case["domain_idle"], case["domain_future_idle"]
-    if case["purpose"] == "evict":
-        return Outcome(skipped="the gradients of gangpreempt and gangreclaim are not modelled")
+    if case["purpose"] == "evict":  # everybody may go: what counts is how much there is
+        idle = future = case.get("domain_allocatable", DOMAIN_OF_THE_TEST)
     vectors = Vectors(wanted, idle, future)
     kept = _ask_kept(vectors.records, vectors.of(wanted)[0], vectors.of(idle)[0], vectors.of(future)[0])
     facts = Facts()
@@ -522,8 +597,316 @@ def hypernode_prefilter(case: Case) -> Outcome:
     return facts.outcome()
 
 
-def _gang_actions(case: Case) -> Outcome:
-    return Outcome(skipped="the actions gangpreempt and gangreclaim are not modelled")
+# ---------------------------------------------------------------------------------------------------------------
+# gangpreempt and gangreclaim
+# ---------------------------------------------------------------------------------------------------------------
+
+ROOM = {"cpu": 10**6, "memory": 10**15, "gpu": 8, "pods": 1000}  # of nodes of which a case says nothing
+EVICTION_KINDS = ("gang_preempt", "gang_reclaim")
+GANG_ACTIONS = ("gangpreempt", "gangreclaim")
+PERMITS_ALL = {"name": "gang", "enabled": []}  # gang gives up everybody to these actions
+
+
+def _bundles_of(k: Any) -> list[tuple[str, list[int]]]:
+    """(type, candidates) of each bundle, in order."""
+    found = []
+    for b in k["bundle_order"][: int(k["num_bundles"])]:
+        bundle = k["bundles"][int(b)]
+        first, count = int(bundle["first"]), int(bundle["count"])
+        pods = [int(p) for p in k["candidates"][first : first + count]]
+        found.append(("whole" if bundle["is_whole"] else "safe", pods))
+    return found
+
+
+@kernel
+def _ask_split(worlds: Any, records: Any, pods: Any, slot: int, sizes: Any, need: Any) -> None:
+    w, k = worlds[0], records[0]
+    _open(w, k)
+    for i in range(len(sizes)):
+        k.sub_jobs[k.jobs[slot].first_sub_job + i].size = sizes[i]
+    k.num_candidates = 0
+    k.num_bundles = 0
+    for i in range(len(pods)):
+        add_candidate(k, pods[i])
+    group_candidates(w, k)
+    split_job(w, k, slot, 0, len(pods), need)
+
+
+def gang_bundles(case: Case) -> Outcome:
+    """A job's pods in a domain, split into those that it can lose and the others."""
+    job = case["job"]
+    sub_jobs = {s["name"]: s for s in job.get("sub_jobs", [])}
+    policies = [
+        {
+            "name": group,
+            "match_label_keys": [group],
+            "sub_group_size": min((s["min_available"] for s in sub_jobs.values() if s["group"] == group), default=1),
+            "min_sub_groups": job.get("min_sub_groups", {}).get(group),
+        }
+        for group in dict.fromkeys([*job.get("min_sub_groups", {}), *(s["group"] for s in sub_jobs.values())])
+    ]
+    pods = [
+        {
+            "name": f"ns/{task['uid']}",
+            "podgroup": "ns/job",
+            "requests": task["resreq"],
+            "node": "n" if task["status"] not in ("Pending", "Pipelined") else None,
+            "phase": task["status"],
+            "priority": task["priority"],
+            "task": task.get("role", ""),
+            "labels": {sub_jobs[task["sub_job"]]["group"]: task["sub_job"]} if "sub_job" in task else {},
+        }
+        for task in job["tasks"]
+    ]
+    group = {"name": "ns/job", "queue": "q", "min_member": job["min_available"], "phase": "Running"}
+    whole = {
+        "queues": [{"name": "q", "weight": 1}],
+        "nodes": [{"name": "n", "allocatable": ROOM}],
+        "podgroups": [{**group, "min_task_member": job.get("min_task_member", {}), "sub_group_policy": policies}],
+        "pods": pods,
+    }
+    asked = Asked(whole)
+    order = [policy["name"] for policy in policies]
+    known = sorted(
+        {task["sub_job"] for task in job["tasks"] if "sub_job" in task}, key=lambda name: _place(name, sub_jobs, order)
+    )
+    sizes = np.array([sub_jobs[name]["min_available"] for name in known], np.int64)
+    candidates = np.array([asked.pod(f"ns/{name}") for name in case["local_candidates"]], np.int64)
+    _ask_split(asked.world.records, asked.records, candidates, asked.job("ns/job"), sizes, np.zeros(MAX_RESOURCES))
+    found = _bundles_of(asked.records[0])
+    facts = Facts()
+    want = case["expect"]["bundles"]
+    facts.check("bundles", [(b["type"], b["size"]) for b in want], [(kind, len(p)) for kind, p in found])
+    for bundle, (kind, members) in zip(want, found, strict=False):
+        if "tasks" in bundle:
+            facts.check(
+                f"{kind} tasks", [f"ns/{name}" for name in bundle["tasks"]], [asked.by_slot[p] for p in members]
+            )
+    return facts.outcome()
+
+
+def _place(name: str, sub_jobs: Mapping[str, Any], groups: list[str]) -> tuple[int, str]:
+    """Where a sub-group stands among a job's: by policy, then by name."""
+    return groups.index(sub_jobs[name]["group"]), name
+
+
+@kernel
+def _ask_return(need: Any, local: Any, whole: Any) -> float:
+    return return_on(need, local, whole)
+
+
+@kernel
+def _sort_bundles(records: Any) -> None:
+    sort_bundles(records[0])
+
+
+def gang_bundle_order(case: Case) -> Outcome:
+    """Who goes first: safe before whole, the victims' order, the better return, names."""
+    given = case["bundles"]
+    vectors = Vectors(case["need"], *(b.get(key) for b in given for key in ("local", "global")))
+    k = vectors.records[0]
+    k["num_bundles"] = len(given)
+    k["bundle_order"][: len(given)] = np.arange(len(given))
+    by_priority = case.get("victim_job_order") is not None
+    queues = sorted({b.get("queue", "") for b in given}) if case.get("queue_order") is not None else []
+    jobs = sorted({b.get("job", "") for b in given})
+    tasks = sorted(b["task"] for b in given)
+    for i, bundle in enumerate(given):
+        record = k["bundles"][i]
+        record["is_whole"] = bundle["type"] == "whole"
+        record["order"] = bundle["job_priority"] if by_priority else 0
+        if queues:
+            record["order"] = queues.index(bundle.get("queue", ""))
+        amounts = [vectors.of(side)[0] for side in (case["need"], bundle["local"], bundle.get("global"))]
+        record["roi"] = _ask_return(*amounts)
+        record["job_rank"] = jobs.index(bundle.get("job", ""))
+        record["pod_rank"] = tasks.index(bundle["task"])
+        record["count"] = bundle.get("size", 1)
+    _sort_bundles(vectors.records)
+    order = [given[int(b)]["task"] for b in k["bundle_order"][: len(given)]]
+    facts = Facts()
+    if "order" in case["expect"]:
+        facts.check("order", case["expect"]["order"], order)
+    if "first" in case["expect"]:
+        facts.check("first", case["expect"]["first"], order[0])
+    return facts.outcome()
+
+
+@kernel
+def _keep_allowed(records: Any, allow_whole: bool) -> None:
+    keep_allowed(records[0], allow_whole)
+
+
+def gang_bundle_filter(case: Case) -> Outcome:
+    """What stays of bundles once plugins have said whom they give up."""
+    records = np.zeros(1, SMALL)
+    k = records[0]
+    names = [name for bundle in case["bundles"] for name in bundle["tasks"]]
+    first = 0
+    for i, bundle in enumerate(case["bundles"]):
+        record = k["bundles"][i]
+        record["is_whole"] = bundle["type"] == "whole"
+        record["first"], record["count"] = first, len(bundle["tasks"])
+        first += len(bundle["tasks"])
+    k["num_bundles"] = len(case["bundles"])
+    k["bundle_order"][: len(case["bundles"])] = np.arange(len(case["bundles"]))
+    k["candidates"][: len(names)] = np.arange(len(names))
+    k["is_victim"][: len(names)] = [name in case["allowed"] for name in names]
+    _keep_allowed(records, case.get("allow_whole_bundle", True))
+    got = [{"type": kind, "tasks": [names[p] for p in pods]} for kind, pods in _bundles_of(k)]
+    facts = Facts()
+    facts.check("bundles", case["expect"]["bundles"], got)
+    return facts.outcome()
+
+
+@kernel
+def _ask_bundles(worlds: Any, records: Any, slot: int, domain: int, need: Any, reclaims: bool) -> None:
+    w, k = worlds[0], records[0]
+    _open(w, k)
+    find_bundles(w, k, slot, domain, need, reclaims)
+
+
+def gang_domain_victims(case: Case) -> Outcome:
+    """Whom a gang may push out of a domain."""
+    requester, domain = case["requester"], case["domain"]
+    others = case["victim_jobs"] if "victim_jobs" in case else [case["victim_job"]]
+    queues = case.get("queues") or [
+        {"name": name, "weight": 1} for name in sorted({job["queue"] for job in (requester, *others)})
+    ]
+    tier = {"plugins": [PERMITS_ALL]}
+    groups = [
+        {
+            "name": job["job"],
+            "queue": job["queue"],
+            "min_member": job.get("min_available", 1),
+            "phase": "Running" if job is not requester else "Inqueue",
+            "priority_class": job["job"],
+            "preemptable": job.get("podgroup_preemptable"),
+        }
+        for job in (requester, *others)
+    ]
+    running = [{**pod, "podgroup": job["job"], "phase": "Running"} for job in others for pod in job["running"]]
+    pending = [{**pod, "podgroup": requester["job"], "phase": "Pending", "node": None} for pod in requester["pending"]]
+    whole = {
+        "tiers": case.get("tiers") or [tier],
+        "action_arguments": {case["action"]: {"allowWholeBundle": case.get("allow_whole_bundle", True)}},
+        "priority_classes": [{"name": job["job"], "value": job.get("priority", 0)} for job in (requester, *others)],
+        "queues": queues,
+        "nodes": [{"name": name, "allocatable": ROOM} for name in domain["nodes"]],
+        "hypernodes": [{"name": domain["name"], "tier": 1, "nodes": domain["nodes"]}],
+        "podgroups": groups,
+        "pods": running + pending,
+    }
+    asked = Asked(whole)
+    need = np.zeros(MAX_RESOURCES)
+    for pod in requester["pending"]:
+        for name, amount in pod["requests"].items():
+            need[asked.world.names.resources.index(name)] += amount
+    known = [name.partition("/")[2] for name in asked.world.names.domains]
+    reclaims = case["action"] == GANG_ACTIONS[1]
+    slot = asked.job(requester["job"])
+    _ask_bundles(asked.world.records, asked.records, slot, known.index(domain["name"]), need, reclaims)
+    victims = [asked.by_slot[p] for _, pods in _bundles_of(asked.records[0]) for p in pods]
+    facts = Facts()
+    facts.check("victims", sorted(case["expect"]["victims"]), sorted(victims))
+    return facts.outcome()
+
+
+@kernel
+def _ask_evictable(worlds: Any, records: Any, pods: Any, slot: int, reclaims: bool) -> None:
+    w, k = worlds[0], records[0]
+    _open(w, k)
+    k.num_candidates = 0
+    for i in range(len(pods)):
+        add_candidate(k, pods[i])
+    choose_evictable(w, k, slot, reclaims)
+
+
+def gang_evictable(case: Case) -> Outcome:
+    """Whom plugins give up for a gang, by the priority of the jobs."""
+    candidates = case["victim_candidates"]
+    group = {"queue": "q", "min_member": 0, "phase": "Running"}
+    whole = {
+        "tiers": case["tiers"],
+        "queues": [{"name": "q", "weight": 1}],
+        "nodes": [{"name": "n", "allocatable": ROOM}],
+        "priority_classes": [
+            {"name": "requester", "value": case["requester_job_priority"]},
+            *({"name": c["pod"], "value": c["job_priority"]} for c in candidates),
+        ],
+        "podgroups": [
+            {**group, "name": "ns/requester", "priority_class": "requester"},
+            *({**group, "name": c["pod"], "priority_class": c["pod"]} for c in candidates),
+        ],
+        "pods": [
+            {
+                "name": c["pod"],
+                "podgroup": c["pod"],
+                "requests": {"cpu": 1},
+                "node": "n",
+                "phase": "Running",
+                "task": "",
+            }
+            for c in candidates
+        ],
+    }
+    asked = Asked(whole)
+    pods = np.array([asked.pod(c["pod"]) for c in candidates], np.int64)
+    reclaims = case["eviction_kind"] == EVICTION_KINDS[1]
+    _ask_evictable(asked.world.records, asked.records, pods, asked.job("ns/requester"), reclaims)
+    k = asked.records[0]
+    victims = [c["pod"] for i, c in enumerate(candidates) if k["is_victim"][i]]
+    facts = Facts()
+    facts.check("victims", case["expect"]["victims"], victims)
+    return facts.outcome()
+
+
+def _write_gradient(k: Any, rows: Sequence[Sequence[str]]) -> tuple[list[str], int]:
+    """Domains of a gradient, row by row; returns their names and how many entries there are."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    entries = [(names.index(name), tier) for tier, row in enumerate(rows) for name in row]
+    for i, (domain, tier) in enumerate(entries):
+        k["domains"][0, i], k["domain_tiers"][0, i] = domain, tier
+    return names, len(entries)
+
+
+@kernel
+def _reverse_and_cap(records: Any, count: int, most: int) -> int:
+    return reverse_and_cap(records[0], 0, count, most)
+
+
+def eviction_gradient_cap(case: Case) -> Outcome:
+    """Wide domains first, and only some of them."""
+    records = np.zeros(1, SMALL)
+    k = records[0]
+    names, count = _write_gradient(k, case["gradients"])
+    left = _reverse_and_cap(records, count, case["max_hypernodes"])
+    rows: dict[int, list[str]] = {}
+    for i in range(left):
+        rows.setdefault(int(k["domain_tiers"][0, i]), []).append(names[int(k["domains"][0, i])])
+    facts = Facts()
+    facts.check("gradients", case["expect"]["gradients"], list(rows.values()))
+    return facts.outcome()
+
+
+@kernel
+def _pick_domains(records: Any, count: int, most: int, fallback: int) -> int:
+    return pick_domains(records[0], count, most, fallback)
+
+
+def domain_pick(case: Case) -> Outcome:
+    """The first different domains of a gradient, or the fallback."""
+    records = np.zeros(1, SMALL)
+    k = records[0]
+    names, count = _write_gradient(k, case["gradients"])
+    fallback = NONE
+    if case["fallback"] is not None:
+        fallback = len(names)
+        names.append(case["fallback"])
+    picked = _pick_domains(records, count, case["max_domains"], fallback)
+    facts = Facts()
+    facts.check("domains", case["expect"]["domains"], [names[int(d)] for d in k["picked"][:picked]])
+    return facts.outcome()
 
 
 QUESTIONS: dict[str, Callable[[Case], Outcome]] = {
@@ -542,16 +925,11 @@ QUESTIONS: dict[str, Callable[[Case], Outcome]] = {
     "sla": sla,
     "tier_victims": tier_victims,
     "victim_order": victim_order,
-    **dict.fromkeys(
-        (
-            "domain_pick",
-            "eviction_gradient_cap",
-            "gang_bundle_filter",
-            "gang_bundle_order",
-            "gang_bundles",
-            "gang_domain_victims",
-            "gang_evictable_priority",
-        ),
-        _gang_actions,
-    ),
+    "domain_pick": domain_pick,
+    "eviction_gradient_cap": eviction_gradient_cap,
+    "gang_bundle_filter": gang_bundle_filter,
+    "gang_bundle_order": gang_bundle_order,
+    "gang_bundles": gang_bundles,
+    "gang_domain_victims": gang_domain_victims,
+    "gang_evictable_priority": gang_evictable,
 }

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangline.baselines.conformance.kueue.world import WORK_MS, Loaded, Units, device_backed, without
+from gangline.baselines.volcano.config import compare_pod_names
 from gangline.envs.core.spec import (
     DomainSpec,
     JobSpec,
@@ -35,20 +36,8 @@ NOT_SHAPE = ("name", "node", "phase", "nominated_node", "session_status")  # wha
 
 def in_task_order(pods: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Pods by Volcano's tie rule: the integer after the last dash if both names have three parts, else `ns-name`."""
-    return sorted(pods, key=functools.cmp_to_key(_compare_pods))
-
-
-def _compare_pods(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
-    index_a, index_b = _pod_index(a), _pod_index(b)
-    if index_a is not None and index_b is not None and index_a != index_b:
-        return index_a - index_b
-    key_a, key_b = a["name"].replace("/", "-"), b["name"].replace("/", "-")
-    return (key_a > key_b) - (key_a < key_b)
-
-
-def _pod_index(pod: Mapping[str, Any]) -> int | None:
-    parts = pod["name"].split("/")[-1].split("-")
-    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdigit() else None
+    by_name = functools.cmp_to_key(compare_pod_names)
+    return sorted(pods, key=lambda pod: by_name(pod["name"]))
 
 
 def volcano_world(case: Case, stated: bool = False) -> Loaded:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from gangline.envs.files.volcano.conf import Plugin, SchedulerConf, read_conf
 from gangline.envs.files.volcano.objects import (
+    DEFAULT_QUEUE,
     HyperNode,
     Manifests,
     NetworkTopology,
@@ -25,6 +26,7 @@ from gangline.envs.files.volcano.objects import (
 from gangline.envs.files.volcano.reading import KINDS, read
 
 __all__ = [
+    "DEFAULT_QUEUE",
     "KINDS",
     "HyperNode",
     "Manifests",

@@ -65,6 +65,7 @@ class PodGroup:
     network_topology: NetworkTopology | None = None
     sub_groups: tuple[SubGroup, ...] = ()
     preemptable: bool | None = None
+    sla_waiting_time: str | None = None  # `2h30m`
     created_ms: int | None = None
     uid: str = ""
 
@@ -134,6 +135,11 @@ class Manifests:
         """Names of the nodes in a HyperNode and in those below it, in order of the nodes."""
         inside = self._members(hyper_node, set())
         return tuple(name for name in self.nodes if name in inside)
+
+    def children(self, hyper_node: str) -> tuple[str, ...]:
+        """Names of the HyperNodes directly in a HyperNode."""
+        found = [self._matching(k, how, word) for k, how, word in self.hyper_nodes[hyper_node].members if k != "Node"]
+        return tuple(name for name in self.hyper_nodes if any(name in names for names in found))
 
     def _members(self, hyper_node: str, above: set[str]) -> set[str]:
         if hyper_node in above or hyper_node not in self.hyper_nodes:

@@ -39,6 +39,7 @@ PREEMPTABLE = "volcano.sh/preemptable"
 TASK_LABELS = ("volcano.sh/task-spec",)
 HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
+SLA_WAITING_TIME = "sla-waiting-time"
 MAX_REPLICAS = 100_000
 
 
@@ -140,6 +141,7 @@ def _pod_group(top: Fields, classes: Mapping[str, PriorityClass]) -> PodGroup:
         network_topology=_topology(spec),
         sub_groups=tuple(_sub_group(entry) for entry in spec.each("subGroupPolicy")),
         preemptable=_preemptable({**meta.annotations, **meta.labels}),
+        sla_waiting_time=meta.annotations.get(SLA_WAITING_TIME),
         created_ms=meta.created_ms,
         uid=meta.uid,
     )
@@ -257,6 +259,7 @@ def _job(top: Fields, classes: Mapping[str, PriorityClass]) -> tuple[PodGroup, l
         network_topology=_topology(spec),
         sub_groups=tuple(sub_groups),
         preemptable=marked,
+        sla_waiting_time=meta.annotations.get(SLA_WAITING_TIME),
         created_ms=meta.created_ms,
         uid=meta.uid,
     )

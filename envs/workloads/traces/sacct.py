@@ -26,9 +26,10 @@ from gangline.envs.core.spec import DEFAULT_CHECKPOINT_INTERVAL_MS
 from gangline.envs.core.trace import new_pod_sets, new_rows
 from gangline.envs.core.types import MAX_FLAVORS, MAX_GPUS_PER_NODE, NEVER, NONE, ONE_GPU, Outcome
 from gangline.envs.errors import GanglineError
+from gangline.envs.files.slurm_site import Submission
 from gangline.envs.files.slurm_values import SECOND_MS, date_ms, gpus_of, gres, time_ms, tres
-from gangline.envs.files.text import column_index, count, lines_of, parsed, read_text, shown
-from gangline.envs.workloads.base import JobTrace, bad_value, chosen, pods_of
+from gangline.envs.files.text import column_index, count, lines_of, parsed, read_text, shown, words
+from gangline.envs.workloads.base import JobTrace, chosen, pods_of
 
 COMMAND = (
     "sacct -P -a -X -o JobID,User,Account,Partition,QOS,Submit,Eligible,Start,End,Timelimit,State,NNodes,"
@@ -63,6 +64,7 @@ class _Part(NamedTuple):
 class _Job:
     """One job, or what is known of it so far."""
 
+    number: str  # JobID
     row: int
     submit_ms: int
     eligible_ms: int | None
@@ -71,6 +73,7 @@ class _Job:
     state: str
     claim_ms: int | None
     names: tuple[str, str, str, str]  # account, user, qos, partition
+    constraint: str = ""
     parts: list[_Part] = field(default_factory=list)
 
 
@@ -114,7 +117,7 @@ def load(
         what the site's own scheduler did: `recorded_wait_mean_s`, `recorded_wait_p95_s`.
 
     Raises:
-        GanglineError: a column that is missing, or the first row (from 1) with a value that makes no sense.
+        GanglineError: a column that is missing, or the first line with a value that makes no sense.
     """
     chosen("tenant", tenant, TENANTS)
     chosen("resources", resources, tuple(RESOURCES))
@@ -181,9 +184,39 @@ def load(
     )
 
 
+def submissions(path: str | Path, trace: JobTrace) -> list[Submission]:
+    """What each job of a trace that was loaded from this file asked for, by row."""
+    jobs = _jobs(path, {})
+    by_row = {job.row: job for job in jobs}
+    limits: dict[str, int] = {}  # of arrays whose elements still wait: 123_[5-9%2]
+    for job in jobs:
+        waiting = (_JOB_ID.match(job.number) or [None] * 4)[3]
+        at_once = waiting.partition("%")[2] if waiting else ""
+        if at_once.isdecimal() and int(at_once) > 0:
+            limits[job.number.partition("_")[0]] = int(at_once)
+    return [_submission(by_row[int(row)], limits) for row in trace.rows["source_row"]]
+
+
+def _submission(job: _Job, limits: Mapping[str, int]) -> Submission:
+    number, is_element, _ = job.number.partition("_")
+    return Submission(
+        partitions=words(job.names[3]),
+        qos=job.names[2],
+        constraint=job.constraint,
+        array=number if is_element else None,
+        array_limit=limits.get(number) if is_element else None,
+        whole_nodes=all(map(_is_by_node, job.parts)),
+    )
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Rows -> jobs
 # ---------------------------------------------------------------------------------------------------------------
+
+
+def _is_by_node(part: _Part) -> bool:
+    """Whether its pods are its parts of nodes."""
+    return part.nodes > 0 and part.gpus % part.nodes == 0 and part.gpus // part.nodes <= MAX_GPUS_PER_NODE
 
 
 def _jobs(path: str | Path, report: dict[str, int]) -> list[_Job]:
@@ -196,12 +229,12 @@ def _jobs(path: str | Path, report: dict[str, int]) -> list[_Job]:
     for row, line in _rows(path, report):
         found = _JOB_ID.match(line["JobID"])
         if found is None:
-            raise bad_value("sacct trace", row, "JobID", shown(line["JobID"]), "an id such as 123, 123_4 or 123+0")
+            raise _bad(_place(path, row), "JobID", line["JobID"], "an id such as 123, 123_4 or 123+0")
         if (line["JobID"], line["Submit"]) in seen:
             report["dropped_duplicate"] += 1
             continue
         seen.add((line["JobID"], line["Submit"]))
-        job = _job(row, line, report)
+        job = _job(row, _place(path, row), line, report)
         report[f"state_{job.state.lower()}"] = report.get(f"state_{job.state.lower()}", 0) + 1
         key = (line["JobID"].partition("+")[0], line["Submit"] if found[4] else "")
         before = by_id.get(key)
@@ -233,17 +266,19 @@ def _rows(path: str | Path, report: dict[str, int]) -> Iterator[tuple[int, Mappi
             raise GanglineError(f"sacct trace {path}: no column {name}; expected those of {COMMAND}; found {found}")
     if not any(name in place for name in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")):
         raise GanglineError(f"sacct trace {path}: no column AllocTRES or ReqTRES, expected the output of {COMMAND}")
-    width, free_text = len(header), column_index(header, "JobName")
+    width = len(header)
+    free_texts = [
+        index for name in ("JobName", "Constraints") for index in (column_index(header, name),) if index is not None
+    ]
     for row, line in enumerate(lines[1:]):
         if not line.strip():
             continue
         fields = line.split("|")
-        if len(fields) > width and free_text is not None:  # a job may be called a|b
-            surplus = len(fields) - width + 1
-            fields[free_text : free_text + surplus] = ["|".join(fields[free_text : free_text + surplus])]
+        if len(fields) > width and free_texts:  # a job may be called a|b, or ask for features a|b
+            fields = _rejoined(fields, width, free_texts, place["State"])
         if len(fields) != width:
             raise GanglineError(
-                f"sacct trace row {row + 1}: {len(fields)} fields, expected {width}, as in the first line; cut off?"
+                f"{_place(path, row)}: {len(fields)} fields, expected {width}, as in the first line; cut off?"
             )
         report["rows_read"] += 1
         values = {name: fields[index].strip() for name, index in place.items()}
@@ -253,33 +288,64 @@ def _rows(path: str | Path, report: dict[str, int]) -> Iterator[tuple[int, Mappi
         yield row, values
 
 
+def _place(path: str | Path, row: int) -> str:
+    """Where a row, from 0, stands."""
+    return f"sacct trace {path} line {row + 2}"
+
+
+def _rejoined(fields: list[str], width: int, free_texts: list[int], state: int) -> list[str]:
+    """Fields with those together that a `|` inside one has cut apart: where a state is found then."""
+    surplus = len(fields) - width
+    for at in free_texts:
+        joined = [*fields[:at], "|".join(fields[at : at + surplus + 1]), *fields[at + surplus + 1 :]]
+        if joined[state].split(" ")[0].removesuffix("+").upper() in STATES:
+            return joined
+    return fields
+
+
 OPTIONAL = (
-    *("User", "Account", "Partition", "QOS", "Eligible", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes"),
+    *(
+        "User",
+        "Account",
+        "Partition",
+        "QOS",
+        "Constraints",
+        "Eligible",
+        "Timelimit",
+        "TimelimitRaw",
+        "NNodes",
+        "AllocNodes",
+    ),
     *("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NCPUS", "AllocCPUS", "ReqCPUS"),
 )
 
 
-def _job(row: int, line: Mapping[str, str], report: dict[str, int]) -> _Job:
-    where = f"sacct trace row {row + 1}"
+def _bad(where: str, column: str, value: str, expected: str) -> GanglineError:
+    return GanglineError(f"{where}: {column} is {shown(value) if value else 'empty'}, expected {expected}")
+
+
+def _job(row: int, where: str, line: Mapping[str, str], report: dict[str, int]) -> _Job:
     state = line["State"].split(" ")[0].removesuffix("+").upper()  # CANCELLED by 1000; CANCELLED+ where cut to width
     if state not in STATES:
         whole = [known for known in STATES if len(state) > 4 and known.startswith(state)]
         if len(whole) != 1:
-            raise bad_value("sacct trace", row, "State", shown(line["State"]), "a state such as COMPLETED or TIMEOUT")
+            raise _bad(where, "State", line["State"], "a state such as COMPLETED or TIMEOUT")
         state = whole[0]
     submit_ms = parsed(where, "Submit", line["Submit"], date_ms)
     if submit_ms is None:
-        raise bad_value("sacct trace", row, "Submit", line["Submit"], "a time such as 2024-03-01T12:00:00")
+        raise _bad(where, "Submit", line["Submit"], "a time such as 2024-03-01T12:00:00")
     start_ms, end_ms = (parsed(where, name, line[name], date_ms) for name in ("Start", "End"))
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
-        raise bad_value("sacct trace", row, "End", line["End"], f"a time not before Start {line['Start']}")
+        raise _bad(where, "End", line["End"], f"a time not before Start {line['Start']}")
     return _Job(
         row=row,
         submit_ms=submit_ms,
         eligible_ms=parsed(where, "Eligible", line.get("Eligible", ""), date_ms),
         start_ms=start_ms,
         end_ms=end_ms,
+        number=line["JobID"],
         state=state,
+        constraint=line.get("Constraints", ""),
         claim_ms=_claim_ms(where, line, report),
         names=(
             line.get("Account", "").lower(),
@@ -404,7 +470,7 @@ def _pod_sets(
 def _cut(part: _Part, gpus_per_pod: int) -> list[_Entry]:
     """A component as pods: one a node; GPUs that do not divide by the nodes fill one node after the other."""
     nodes, gpus, cpus, memory, kind = part
-    if nodes and gpus % nodes == 0 and gpus // nodes <= MAX_GPUS_PER_NODE:
+    if _is_by_node(part):
         return [_Entry(nodes, (gpus // nodes * ONE_GPU, -(-cpus * 1000 // nodes), -(-memory // nodes)), kind)]
     if not gpus:
         return [_Entry(1, (0, cpus * 1000, memory), kind)]
