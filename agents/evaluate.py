@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gangline.agents.batches import SeveralAgents, batch_of
-from gangline.baselines.base import CompiledScheduler
+from gangline.baselines.base import CompiledScheduler, Scheduler, run_python
 from gangline.envs import metrics
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import WorldConfig
@@ -61,7 +61,7 @@ class SeveralPolicy:
             batch.actions[0, choice], _ = self.model.predict(seen, action_masks=masks)
 
 
-Actor = CompiledScheduler | Policy | SeveralPolicy
+Actor = CompiledScheduler | Scheduler | Policy | SeveralPolicy
 
 
 def policy_of(model: Any) -> GreedyPolicy | SeveralPolicy:
@@ -80,7 +80,7 @@ class Run:
 
 
 def play(config: WorldConfig, actor: Actor, trace: int, options: Mapping[str, Any]) -> metrics.Report:
-    """One episode of `config` under a baseline or a policy, from the first decision to the horizon."""
+    """One episode of `config` under a scheduler or a policy, from the first decision to the horizon."""
     return play_on(stage_for(config, actor), actor, trace, options)[0]
 
 
@@ -97,6 +97,8 @@ def play_on(batch: Any, actor: Actor, trace: int, options: Mapping[str, Any]) ->
     start = metrics.snapshot(inner.world_of(0))
     if isinstance(actor, CompiledScheduler):
         run_baseline(inner, actor)
+    elif hasattr(actor, "decide"):
+        _run_python(inner, actor)
     else:
         batch.reset_one(0, trace, {"trace": trace, **options})
         batch.begin(0, 1)  # goes on to the first choice: what is measured begins before it, as for a baseline
@@ -119,6 +121,15 @@ def run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
         NEVER if end_ms >= NEVER else end_ms,
     )
     world.check()
+
+
+def _run_python(batch: Batch, scheduler: Scheduler) -> None:
+    """Let a scheduler written in Python run a warmed-up batch of one to its horizon."""
+    world = batch.world_of(0)
+    begin_ms, end_ms = int(batch.begins[0]), int(batch.ends[0])
+    if hasattr(scheduler, "begin"):
+        scheduler.begin(world, begin_ms, end_ms)
+    run_python(world, scheduler, None if end_ms >= NEVER else end_ms)
 
 
 def _run_policy(batch: Any, inner: Batch, policy: Policy | SeveralPolicy) -> None:

@@ -27,6 +27,7 @@ from gangline.agents.batches import SeveralAgents, batch_of
 from gangline.agents.keeper import Keeper, Report, Stopped
 from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout, most_probable
 from gangline.agents.pairs import met_by_pairs
+from gangline.envs.agent import AGENT
 from gangline.envs.cluster_env import MAX_SEED
 from gangline.envs.config import WorldConfig, from_mapping
 from gangline.envs.errors import GanglineError
@@ -112,7 +113,7 @@ def train(
         keeper.steps_before = learner.num_steps
         learning_curve.cut(keeper.folder, learner.num_steps)
     _learn(learner, teacher, clone_steps if clone else 0, total_steps, report, log_dir, keeper)
-    return Model(net, learner.num_steps)
+    return Model(net, learner.num_steps, np.array([batch.agent]))
 
 
 def check(
@@ -254,10 +255,16 @@ class PolicyNet(nn.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """A trained network, for acting. `evaluate.policy_of` makes a scheduler of it."""
+    """A trained network, for acting: `evaluate.policy_of` in an environment, `agents/scheduler.py` in any world.
+
+    Attributes:
+        net: the network. num_timesteps: steps that it was trained for.
+        agents: (1,) AGENT, what it is shown and may do.
+    """
 
     net: PolicyNet
     num_timesteps: int
+    agents: np.ndarray
 
     @property
     def who(self) -> str:
@@ -289,6 +296,7 @@ def save(model: Model, path: Path) -> None:
         "settings": model.net.settings,
         "num_timesteps": model.num_timesteps,
         "weights": model.net.state_dict(),
+        "agent": {name: model.agents[name][0].tolist() for name in model.agents.dtype.names or ()},
     }
     torch.save(content, part)
     part.replace(path)
@@ -308,10 +316,13 @@ def load(path: Path) -> Model:
         settings["layout"] = Layout(**settings["layout"])
         net = PolicyNet(**settings)
         net.load_state_dict(content["weights"])
+        agents = np.zeros(1, AGENT)
+        for name, value in content["agent"].items():
+            agents[name] = value
     except Exception as error:  # whatever a damaged or foreign file makes torch say
         reason = " ".join(str(error).split())[:120]
         raise GanglineError(f"{path} is no model of agents/ppo.py ({reason}), expected a run's model.zip") from None
-    return Model(net, int(content["num_timesteps"]))
+    return Model(net, int(content["num_timesteps"]), agents)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -66,9 +66,7 @@ def test_a_run_that_is_taken_up_again_goes_on_exactly(settings):
 
 def test_a_tenants_value_and_choice_are_its_own_whatever_its_index():
     """Agents share one network: two tenants that see the same do the same."""
-    model = ppo.train(
-        WORLD, total_steps=128, seed=0, report=lambda *_: None, who="tenants", central_value=True, **QUICK
-    )
+    model = mappo.train(WORLD, total_steps=128, seed=0, report=lambda *_: None, **QUICK)
     batch = batch_of(WORLD, 8, "tenants")
     for i in range(8):
         batch.reset_one(i, i, {})
