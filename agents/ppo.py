@@ -56,7 +56,7 @@ def train(
     gae_lambda: float = 0.95,
     clip_range: float = 0.2,
     hidden: int = 32,
-    forced_share: float = 0.125,
+    forced_share: float = 0.0625,
     paired: int = 1,
     clone: str | None = None,
     clone_options: Mapping[str, Any] | None = None,
@@ -342,7 +342,7 @@ class Settings:
     value_weight: float = 0.5
     gae_lambda: float = 0.95
     clip_range: float = 0.2
-    forced_share: float = 0.125
+    forced_share: float = 0.0625
     paired: int = 1
 
     def check(self, num_envs: int) -> None:
