@@ -304,7 +304,12 @@ def _replay_rows(which: str, path: str, names: list[str], least_s: float) -> lis
     for name in names:
         rate, world = replay(spec, trace, base.build(name), least_s)
         must, aim = FLOORS[which, name]
-        rows.append(Row(f"({which}) {REPLAYS[which]}: {name}", rate, "jobs/s", must, aim, _described(world, trace)))
+        decisions = int(world.record["totals"]["num_decisions"])
+        cost = (
+            f"{decisions} decisions of {1e6 * trace.num_jobs / rate / decisions:.1f} us, the simulator's part included"
+        )
+        note = f"{_described(world, trace)}, {cost}"
+        rows.append(Row(f"({which}) {REPLAYS[which]}: {name}", rate, "jobs/s", must, aim, note))
         if which == "b" and name in SCALED:
             longer = repeated(trace, 4, world.now_ms + GAP_MS)
             rate_of_4, larger = replay(spec, longer, base.build(name), least_s)
