@@ -142,6 +142,9 @@ def config_of(
         if partition.state in ("DOWN", "INACTIVE"):
             passed_over.add(f"is {partition.state}", f"partition {partition.name}")
         else:
+            if partition.qos is not None and partition.qos not in (qos or {}):
+                passed_over.add("no QOS file has it; --qos names one", f"QOS {partition.qos} of a partition")
+                partition = replace(partition, qos=None)
             partitions.append(replace(_partition(partition), lln=partition.lln or is_lln))
     if not partitions:
         raise GanglineError(f"{conf.path}: no partition that is up, expected at least one PartitionName line")
