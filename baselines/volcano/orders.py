@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.volcano.drf import compare_paths
-from gangline.baselines.volcano.gang import deadline, gang_ready, is_on
+from gangline.baselines.volcano.gang import deadline, is_on
 from gangline.baselines.volcano.queues import CAPACITY, PROPORTION
 from gangline.baselines.volcano.resources import is_empty
 from gangline.baselines.volcano.state import Kind, Point
@@ -97,7 +97,7 @@ def compare_jobs(w: Any, k: Any, a: int, b: int) -> int:
         if kind == Kind.PRIORITY:
             found = sign(w.jobs[b].priority, w.jobs[a].priority)
         elif kind == Kind.GANG:
-            found = sign(gang_ready(w, k, a), gang_ready(w, k, b))
+            found = sign(k.jobs[a].is_ready, k.jobs[b].is_ready)
         elif kind == Kind.DRF:
             found = sign(k.jobs[a].share, k.jobs[b].share)
         elif kind == Kind.SLA:
