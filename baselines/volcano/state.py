@@ -420,7 +420,6 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("nominations", NOMINATION, (MAX_NOMINATIONS,)),
             ("num_queues", np.int32),
             ("tenants_are_queues", np.bool_),  # in a world without queues
-            ("queue_heap", np.int32, (size.max_queues,)),
             ("queues", QUEUE, (size.max_queues,)),
             ("tree", HDRF, (MAX_HDRF,)),
             ("nodes", NODE, (size.max_nodes,)),
@@ -447,7 +446,7 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("ops", OP, (4 * size.max_touched,)),
             ("kept", KEPT, (4 * size.max_touched,)),
             ("evicted_now", np.int32, (4 * size.max_touched,)),
-            ("heap", np.int32, (2 * size.max_jobs,)),
+            ("heap", np.int32, (2 * size.max_jobs,)),  # of the jobs of each queue, then of the queues
             ("num_list", np.int32),
             ("list", np.int32, (size.max_jobs,)),
             ("queue_order", np.int32, (size.max_queues,)),
