@@ -2,9 +2,10 @@
 
 A session takes a snapshot, lets the configured actions decide on it, and commits or discards each job's statement as a
 whole: `scheduler.py` is the list of stages. Beside it: `session.py` (snapshot and close), `statement.py` (commit or
-undo), the actions in `allocate.py` (enqueue, allocate, backfill) and `preempt.py` (preempt, reclaim, shuffle), and what
-the plugins know: `gang.py`, `orders.py`, `queues.py` (proportion, capacity, overcommit), `drf.py`, `nodes.py`
-(predicates and scores), `topology.py`, `victims.py`. `config.py` is what an installation is configured with.
+undo), the actions in `allocate.py` (enqueue, allocate, backfill), `preempt.py` (preempt, reclaim, shuffle) and
+`gang_eviction.py` (gangpreempt, gangreclaim), and what the plugins know: `gang.py`, `orders.py`, `queues.py`
+(proportion, capacity, overcommit), `drf.py`, `nodes.py` (predicates and scores), `topology.py`,
+`victims.py`. `config.py` is what an installation is configured with, `files.py` reads that from its own files.
 Source: volcano-sh/volcano, August 2026. docs/volcano.md says what is modelled.
 """
 
