@@ -8,7 +8,7 @@ scheduler did.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -73,6 +73,10 @@ def read_month(
         )
     tree = None if accounts is None else sacctmgr.read_accounts(accounts)
     trace = load("sacct", sacct, **{"resources": counted(site), **(options or {})})
+    if site.value("JobRequeue") == 0:  # jobs stopped by a failing node or by preemption do not come back
+        rows = trace.rows.copy()
+        rows["requeue"] = False
+        trace = replace(trace, rows=rows)
     return Month(site, trace, slurm_site.world_of(site, trace, tree), tree, submissions(sacct, trace))
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from gangline.envs.core.spec import WorldSpec
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import NEVER, ONE_GPU
 from gangline.envs.core.world import World
-from gangline.envs.errors import GanglineError
+from gangline.envs.errors import GanglineError, unknown_name
 from gangline.envs.workloads.synthetic import Synthetic
 from gangline.envs.worlds import build_world
 
@@ -103,7 +103,13 @@ class Measurement:
 
 
 def measure(
-    trace: str | None, *, peers: bool = False, compiles: bool = True, least_s: float = 1.0, tell: Callable[[str], None]
+    trace: str | None,
+    *,
+    peers: bool = False,
+    compiles: bool = True,
+    least_s: float = 1.0,
+    schedulers: Sequence[str] = (),
+    tell: Callable[[str], None],
 ) -> Measurement:
     """Measure every row.
 
@@ -112,14 +118,18 @@ def measure(
         peers: also other environments, where they are installed.
         compiles: also compiling from nothing, which takes a minute.
         least_s: how long each rate is measured.
+        schedulers: measure only what these do: replays, compiling. Empty = everything.
         tell: called with the name of what is measured next.
     """
     if not 0 < least_s < math.inf:
         raise GanglineError(f"seconds is {least_s}, expected more than 0")
     if trace is not None and not Path(trace).is_file():
         raise GanglineError(f"trace {trace}: no such file, expected Philly as CSV")
+    for name in schedulers:
+        if name not in base.scheduler_names():
+            raise unknown_name("scheduler", name, base.scheduler_names())
     rows: list[Row] = []
-    for part in _parts(trace, peers, compiles, least_s):
+    for part in _parts(trace, peers, compiles, least_s, schedulers):
         tell(part.what)
         rows += part.run()
     return Measurement(rows, _machine())
@@ -131,20 +141,25 @@ class _Part:
     run: Callable[[], list[Row]]
 
 
-def _parts(trace: str | None, peers: bool, compiles: bool, least_s: float) -> Iterator[_Part]:
-    yield _Part("steps of one environment", lambda: _single_rows(least_s))
-    yield _Part("resets", lambda: _reset_rows(least_s))
-    yield _Part("steps of a batch", lambda: [_batch(least_s)])
-    yield _Part("rounds of tenants", lambda: [_tenants(least_s)])
+def _parts(
+    trace: str | None, peers: bool, compiles: bool, least_s: float, schedulers: Sequence[str]
+) -> Iterator[_Part]:
+    everything = not schedulers
+    if everything:
+        yield _Part("steps of one environment", lambda: _single_rows(least_s))
+        yield _Part("resets", lambda: _reset_rows(least_s))
+        yield _Part("steps of a batch", lambda: [_batch(least_s)])
+        yield _Part("rounds of tenants", lambda: [_tenants(least_s)])
     if trace is not None:
-        names = [n for n in ("fifo", *TEXTBOOK, *REAL_SYSTEMS) if n in base.scheduler_names()]
-        yield _Part("replays of the whole trace", lambda: _replay_rows("a", trace, names, least_s))
-        yield _Part("congested replays", lambda: _replay_rows("b", trace, names, least_s))
-    if peers:
+        named = [n for n in ("fifo", *TEXTBOOK, *REAL_SYSTEMS) if n in (schedulers or base.scheduler_names())]
+        yield _Part("replays of the whole trace", lambda: _replay_rows("a", trace, named, least_s))
+        yield _Part("congested replays", lambda: _replay_rows("b", trace, named, least_s))
+    if everything and peers:
         yield _Part("peers", lambda: _peer_rows(least_s))
-    yield _Part("start of a process", _start_rows)
+    if everything:
+        yield _Part("start of a process", _start_rows)
     if compiles:
-        yield _Part("compiling from nothing (a minute)", _compile_rows)
+        yield _Part("compiling from nothing (a minute)", lambda: _compile_rows(schedulers or ("easy", *REAL_SYSTEMS)))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -316,7 +331,12 @@ def _replay_rows(which: str, path: str, names: list[str], least_s: float) -> lis
     for name in names:
         rate, world = replay(spec, trace, base.build(name), least_s)
         must, aim = FLOORS[which, name]
-        rows.append(Row(f"({which}) {REPLAYS[which]}: {name}", rate, "jobs/s", must, aim, _described(world, trace)))
+        decisions = int(world.record["totals"]["num_decisions"])
+        cost = (
+            f"{decisions} decisions of {1e6 * trace.num_jobs / rate / decisions:.1f} us, the simulator's part included"
+        )
+        note = f"{_described(world, trace)}, {cost}"
+        rows.append(Row(f"({which}) {REPLAYS[which]}: {name}", rate, "jobs/s", must, aim, note))
         if which == "b" and name in SCALED:
             longer = repeated(trace, 4, world.now_ms + GAP_MS)
             rate_of_4, larger = replay(spec, longer, base.build(name), least_s)
@@ -430,11 +450,11 @@ def _start_rows() -> list[Row]:
     ]
 
 
-def _compile_rows() -> list[Row]:
+def _compile_rows(names: Sequence[str]) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as cache:
         rows.append(Row("first compile: core and environment", _fresh_process(cache=cache)[1], "s", 30, 10))
-        for name in ("easy", *REAL_SYSTEMS):
+        for name in names:
             if name in base.scheduler_names():
                 took = _fresh_process(_COMPILE_ONE.format(name=name), cache)[2]
                 rows.append(Row(f"first compile: {name}", took, "s", 20, 8))

@@ -142,6 +142,9 @@ def config_of(
         if partition.state in ("DOWN", "INACTIVE"):
             passed_over.add(f"is {partition.state}", f"partition {partition.name}")
         else:
+            if partition.qos is not None and partition.qos not in (qos or {}):
+                passed_over.add("no QOS file has it; --qos names one", f"QOS {partition.qos} of a partition")
+                partition = replace(partition, qos=None)
             partitions.append(replace(_partition(partition), lln=partition.lln or is_lln))
     if not partitions:
         raise GanglineError(f"{conf.path}: no partition that is up, expected at least one PartitionName line")
@@ -152,7 +155,7 @@ def config_of(
         preemption=_preemption(conf),
         partitions=partitions,
         qos=[_qos(entry) for entry in (qos or {"normal": sacctmgr.Qos(name="normal")}).values()],
-        requests={name: request_of(request) for name, request in (requests or {}).items()},
+        requests={name: request_of(request, name) for name, request in (requests or {}).items()},
         node_weights={node.name: node.weight for node in conf.nodes},
         node_features={node.name: node.features for node in conf.nodes},
         enforces_limits=bool({"limits", "safe", "all"} & enforced),
@@ -192,8 +195,8 @@ def config_of_month(
     return config
 
 
-def request_of(request: JobRequest) -> Request:
-    """What a submission says beyond the world's `JobSpec`."""
+def request_of(request: JobRequest, name: str = "") -> Request:
+    """What a submission says beyond the world's `JobSpec`; elements of an array are called `array_index`."""
     tasks, nodes = request.num_tasks, request.num_nodes
     return Request(
         partitions=request.partitions,
@@ -207,6 +210,7 @@ def request_of(request: JobRequest) -> Request:
         tasks_per_node_are_fixed=not request.spreads_gpus
         and (nodes == 1 or request.ntasks_per_node is not None or tasks == nodes),
         priority=0 if request.hold else request.priority,
+        array=name.rpartition("_")[0] if request.array else None,
         array_limit=request.array_limit,
     )
 

@@ -180,6 +180,7 @@ def _add_speed(commands: Any) -> None:
     speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
     speed.add_argument("--peers", action="store_true", help="also other environments, where they are installed")
     speed.add_argument("--no-compile", action="store_true", help="leave out compiling from nothing (a minute)")
+    speed.add_argument("--schedulers", default="", help="measure only what these do, names between commas")
     speed.add_argument("--seconds", type=float, default=2.0, help="how long each rate is measured (default: 2)")
     speed.set_defaults(run=_measure_speed)
 
@@ -193,6 +194,7 @@ def _measure_speed(options: argparse.Namespace) -> None:
         options.trace,
         peers=options.peers,
         compiles=not options.no_compile,
+        schedulers=[name for name in options.schedulers.split(",") if name],
         least_s=options.seconds,
         tell=lambda what: print(f"measuring: {what}", file=sys.stderr, flush=True),
     )

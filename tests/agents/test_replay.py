@@ -7,6 +7,7 @@ from workloads.files import write
 from workloads.test_sacct import MONTH, text
 
 from gangline.__main__ import main
+from gangline.agents.replay import read_month
 
 VOLCANO_CONF = """\
 actions: "enqueue, allocate, backfill"
@@ -32,6 +33,14 @@ def test_a_month_is_replayed_beside_what_was_recorded(tmp_path, capsys):
     assert recorded.split() == ["as", "recorded", "0.50", "0.96"]
     assert fifo.split()[:2] == ["fifo", "0.00"]  # 80 GPUs hold everything at once
     assert fifo.split()[3:5] == ["1.07", "8"]  # mean of the run times
+
+
+def test_jobs_do_not_come_back_where_the_site_says_so(tmp_path):
+    month = write(tmp_path / "march.txt", text(*MONTH))
+    conf = site(tmp_path)
+    assert read_month(month, conf).trace.rows["requeue"].all()
+    conf.write_text(conf.read_text() + "\nJobRequeue=0\n")
+    assert not read_month(month, conf).trace.rows["requeue"].any()
 
 
 @pytest.mark.slow

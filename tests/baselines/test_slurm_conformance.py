@@ -60,6 +60,11 @@ def change_groups(case):
         first["labels"], second["labels"] = second["labels"], first["labels"]
 
 
+def change_a_start(case):
+    """Ten seconds later, which only the run from the inputs alone can notice."""
+    case["observed"]["j20"]["runs"][0]["start"] += 10
+
+
 @recorded
 @pytest.mark.parametrize(
     ("file", "number", "change"),
@@ -71,6 +76,7 @@ def change_groups(case):
         ("limits.json", 0, change_reason),
         ("usage.json", 0, change_usage),
         ("histories.json", 1, change_groups),
+        ("histories.json", 9, change_a_start),
     ],
 )
 def test_a_changed_record_fails(file, number, change):

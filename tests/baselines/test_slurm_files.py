@@ -1,5 +1,7 @@
 """A site's Slurm files as the configuration of the Slurm baseline, and its month as a world."""
 
+import warnings
+
 import pytest
 from files.test_sacctmgr import QOS, TREE
 from files.test_slurm_conf import GRES_CONF, NODES_CONF, SLURM_CONF
@@ -11,6 +13,7 @@ from gangline.envs.errors import GanglineError
 from gangline.envs.files import sacctmgr, sbatch, slurm_conf, slurm_site
 from gangline.envs.files.text import UnknownWords
 from gangline.envs.workloads.traces import load
+from gangline.envs.workloads.traces.sacct import submissions
 
 config = pytest.importorskip("gangline.baselines.slurm.config", reason="the Slurm baseline is not there")
 setup = pytest.importorskip("gangline.baselines.slurm.setup", reason="the Slurm baseline is not there")
@@ -74,11 +77,13 @@ def test_the_configuration_fits_the_world_of_the_site_and_its_month(tmp_path):
 
 
 def test_a_world_with_other_nodes_takes_the_partitions_without_theirs(tmp_path):
-    made = files.read_config(site(tmp_path), any_nodes=True)
+    with pytest.warns(UnknownWords, match="QOS high of a partition .no QOS file has it"):
+        made = files.read_config(site(tmp_path), any_nodes=True)
     assert [partition.nodes for partition in made.partitions] == [None, None, None]
     assert made.accounts == () and [entry.name for entry in made.qos] == ["normal"]
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_siblings_stand_in_order_of_creation_where_the_file_has_ids(tmp_path):
     table = "ID|Account|User|ParentName|Share\n1|root|||1\n9|b||root|1\n4|c||root|1\n7|c|zoe||1\n5|c|amy||1\n"
     accounts = sacctmgr.read_accounts(write(tmp_path / "a.txt", table))
@@ -113,3 +118,58 @@ def test_requests(tmp_path):
         priority=0,
     )
     assert files.request_of(sbatch.read_command("sbatch --gres=gpu:1 x.sh")) == config.Request()
+    element = files.request_of(sbatch.read_command("sbatch --array=1-9%3 -C hopper -x n3 x.sh"), "sweep_4")
+    assert (element.array, element.array_limit) == ("sweep", 3)
+    assert (element.constraint, element.exclude) == ("hopper", ("n3",))
+    spread = files.request_of(sbatch.read_command("sbatch --gpus=8 x.sh"))
+    assert (spread.whole_nodes, spread.tasks_per_node_are_fixed) == (False, False)
+
+
+def test_limits_weights_features_and_what_jobs_asked_for_come_along(tmp_path):
+    """A month: QOS and partition of each job, arrays, who is no association any more."""
+    rows = [
+        {**MONTH[0], "JobID": "1_1", "Partition": "urgent", "QOS": "high", "User": "alice", "Account": "astro"},
+        {**MONTH[0], "JobID": "1_2", "Partition": "urgent", "QOS": "high", "User": "alice", "Account": "astro"},
+        {**MONTH[0], "JobID": "2", "Partition": "gone", "QOS": "gone", "User": "zoe", "Account": "chem"},
+        {**MONTH[0], "JobID": "3", "Partition": "batch", "QOS": "normal", "User": "eve", "Account": "math"},
+    ]
+    conf, accounts = slurm_conf.read(site(tmp_path)), sacctmgr.read_accounts(tmp_path / "assoc.txt")
+    path = write(tmp_path / "march.txt", text(*rows))
+    trace = load("sacct", path, resources="gpu_cpu_memory")
+    qos = sacctmgr.read_qos(tmp_path / "qos.txt")
+    with pytest.warns(UnknownWords) as warned:
+        made = files.config_of_month(conf, trace, submissions(path, trace), accounts, qos)
+    told = " ".join(str(w.message) for w in warned)
+    for what in (
+        "partition gone",
+        "QOS gone",
+        "user zoe (account chem; given one share)",
+        "account math (given one share",
+    ):
+        assert what in told
+    first, second, third = (made.requests.distinct[i] for i in range(3))
+    assert (first.partitions, first.qos, first.whole_nodes) == (["urgent"], "high", True)
+    assert (second.partitions, second.qos, third.partitions) == ([], None, ["batch"])
+    assert made.requests.of_row.tolist() == [0, 0, 1, 2] and made.requests.array_of_row.tolist() == [0, 0, -1, -1]
+    assert made.node_weights["h01"] == 20 and made.node_features["h01"] == ("hopper", "ib")
+    nuclear = made.accounts[0].children[1]
+    assert (nuclear.children[0].limits.max_submit, nuclear.limits.max_jobs) == (10, 4)
+    world = World(slurm_site.world_of(conf, trace, accounts), trace)
+    assert len(setup.block_for(made, world)) > 0
+
+
+def test_the_life_of_a_credential_is_how_long_a_requeued_job_waits(tmp_path):
+    path = site(tmp_path, SLURM_CONF + "AuthInfo=socket=/run/munge,cred_expire=30\n")
+    assert slurm_site.requeue_hold_ms(slurm_conf.read(path)) == 31_000
+    assert slurm_site.requeue_hold_ms(slurm_conf.read(site(tmp_path))) == 121_000
+
+
+def test_the_old_priority_plugin_is_the_order_of_submission(tmp_path):
+    made = read_quietly(tmp_path, SLURM_CONF + "PriorityType=priority/basic\n")
+    assert made.priority == config.Priority()
+
+
+def read_quietly(tmp_path, slurm):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read(tmp_path, slurm)

@@ -112,3 +112,18 @@ def test_a_wrong_line_of_a_script_is_named(tmp_path):
     path = write(tmp_path / "t.sh", "#!/bin/sh\n#SBATCH --time=noon\n")
     with pytest.raises(GanglineError, match=r"t\.sh line 2: --time is 'noon'"):
         read_script(path)
+
+
+def test_an_array_is_a_job_for_each_index():
+    request = read_command("sbatch --array=0-6:3%2 --gpus-per-node=2 x.sh")
+    jobs = request.job_specs("a", work_ms=1000)
+    assert [job.name for job in jobs] == ["a_0", "a_3", "a_6"] and request.array_limit == 2
+    assert [job.name for job in read_command("sbatch x.sh").job_specs("b", work_ms=1000)] == ["b"]
+
+
+def test_gpus_without_a_number_of_nodes_are_pods_of_one_gpu():
+    """So that they fill the first node and spill over to the next; with nodes each pod is a node's part."""
+    (pods,) = read_command("sbatch --gpus=8 --ntasks=4 x.sh").job_spec("j", work_ms=1000).pod_sets
+    assert (pods.count, pods.request) == (8, {"gpu": 1000, "cpu": 500})
+    (pods,) = read_command("sbatch --gpus=8 -N 2 x.sh").job_spec("j", work_ms=1000).pod_sets
+    assert (pods.count, pods.request) == (2, {"gpu": 4000, "cpu": 1000})

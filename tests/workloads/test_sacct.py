@@ -6,8 +6,10 @@ import pytest
 from gangline.envs.config import load_world
 from gangline.envs.core.types import NEVER, NONE, Outcome
 from gangline.envs.errors import GanglineError
+from gangline.envs.files.slurm_site import Submission
 from gangline.envs.workloads.claims import with_claims
 from gangline.envs.workloads.traces import load
+from gangline.envs.workloads.traces.sacct import submissions
 from gangline.envs.workloads.windows import window
 from gangline.envs.worlds import build_world
 
@@ -280,3 +282,32 @@ def test_a_wrong_file_is_one_line(tmp_path, content, want):
 def test_cpu_jobs_need_a_world_with_cpus(tmp_path):
     with pytest.raises(GanglineError, match="expected resources=gpu_cpu"):
         read(tmp_path, *MONTH, cpu_jobs="keep")
+
+
+def test_what_each_job_asked_for_is_kept_by_row(tmp_path):
+    titles = (*TITLES, "Constraints")
+    rows = [
+        row("7_1", "08:00:00", "08:10:00", "09:10:00", Partition="gpu", QOS="high", Constraints="a100|h100"),
+        row("7_2", "08:00:00", "08:10:00", "09:10:00", Partition="gpu", QOS="high", Constraints="a100|h100"),
+        row("7_[3-9%2]", "08:00:00", "Unknown", "Unknown", State="PENDING", AllocTRES=""),
+        row("8+0", "08:01:00", "08:10:00", "09:10:00", Partition="long,gpu"),
+        row("8+1", "08:01:00", "08:10:00", "09:10:00", AllocTRES="gres/gpu=3,node=2", NNodes="2"),
+    ]
+    path = write(tmp_path / "m.txt", text(*rows, titles=titles))
+    first, second, het = submissions(path, load("sacct", path))
+    assert first == second == Submission(("gpu",), "high", "a100|h100", array="7", array_limit=2, whole_nodes=True)
+    assert het == Submission(("long", "gpu"), "normal", whole_nodes=False)  # three GPUs on two nodes: nobody knows how
+
+
+def test_times_as_slurm_writes_them(tmp_path):
+    limits = {
+        "7-0": 7 * 86_400,
+        "1-12:00:00": 36 * 3600,
+        "UNLIMITED": None,
+        "00:20:00": 1200,
+        "45": 2700,
+        "Partition_Limit": None,
+    }
+    rows = [row(str(i), "08:00:00", "08:10:00", "09:10:00", Timelimit=limit) for i, limit in enumerate(limits)]
+    trace = load("sacct", write(tmp_path / "m.txt", text(*rows)))
+    assert trace.rows["claim_ms"].tolist() == [NEVER if s is None else s * 1000 for s in limits.values()]

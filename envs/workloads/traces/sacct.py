@@ -1,7 +1,7 @@
 """Slurm's accounting, `sacct -P`: what a site ran, one row a job.
 
-    sacct -P -a -X -S 2024-03-01 -E 2024-04-01 -o JobID,User,Account,Partition,QOS,Submit,Eligible,Start,End,\\
-        Timelimit,State,NNodes,AllocTRES,ReqTRES > march.txt
+    sacct -P -a -X -S 2024-03-01 -E 2024-04-01 -o JobID,User,Account,Partition,QOS,Constraints,Submit,Eligible,\\
+        Start,End,Timelimit,State,NNodes,AllocTRES,ReqTRES > march.txt
 
 JobID, Submit, Start, End, State and AllocTRES or ReqTRES are needed; the others are used where they are there. Lines
 of steps (`123.batch`) are passed over, with or without `-X`. Times without a zone are read as UTC. Source: sacct(1).
@@ -32,7 +32,7 @@ from gangline.envs.files.text import column_index, count, lines_of, parsed, read
 from gangline.envs.workloads.base import JobTrace, chosen, pods_of
 
 COMMAND = (
-    "sacct -P -a -X -o JobID,User,Account,Partition,QOS,Submit,Eligible,Start,End,Timelimit,State,NNodes,"
+    "sacct -P -a -X -o JobID,User,Account,Partition,QOS,Constraints,Submit,Eligible,Start,End,Timelimit,State,NNodes,"
     "AllocTRES,ReqTRES"
 )
 NEEDED = ("JobID", "Submit", "Start", "End", "State")
