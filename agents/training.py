@@ -30,6 +30,8 @@ HELP = """Train an agent, then compare it with baselines on held-out jobs.
   python train.py env=philly64 workload=philly workload.path=philly.csv
   python train.py env=small agent.total_steps=500000 seed=3
   python train.py env=small seeds=3                   three agents, with seeds 0, 1 and 2, in one table
+  python train.py agent=ppo agent.clone=fair_reclaim   our own PPO, imitating a hand rule first (docs/agents.md)
+  python train.py agent=mappo env=tenants_small       one agent per tenant
   python train.py experiment=smoke                    seconds, to see that everything works
   python train.py resume=runs/2026-01-31_12-00-00     go on from the last checkpoint, exactly (Ctrl-C saves one)
 
