@@ -379,6 +379,7 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_victims", np.int32),
             ("num_queues", np.int32),
             ("tenants_are_queues", np.bool_),  # in a world without queues
+            ("one_queue", np.bool_),  # everybody is in the queue `default`: quota is the business of a layer in front
             ("queue_heap", np.int32, (size.max_queues,)),
             ("queues", QUEUE, (size.max_queues,)),
             ("tree", HDRF, (MAX_HDRF,)),
