@@ -108,8 +108,8 @@ def _compare_options_quickly() -> None:
         return known[type(self)]
 
     if "_values" in TargetConfig.__slots__ and hasattr(TargetConfig, "options"):
-        TargetConfig.__eq__ = same
-        TargetConfig.__hash__ = remembered
+        TargetConfig.__eq__ = same  # type: ignore[method-assign]
+        TargetConfig.__hash__ = remembered  # type: ignore[method-assign]
 
 
 def _helper_options() -> dict[str, Any]:

@@ -37,6 +37,14 @@ def test_the_sites_own_slurm_runs_its_month(tmp_path, capsys):
     assert float(slurm[1]) < 0.02  # an empty cluster: it waits for Slurm's own intervals only
 
 
+@pytest.mark.slow
+def test_a_combination_goes_by_its_name(tmp_path, capsys):
+    assert main(["replay", *files(tmp_path), "--schedulers", "kueue+volcano"]) == 0
+    combined = capsys.readouterr().out.splitlines()[-1].split()
+    assert combined[0] == "kueue+volcano" and combined[4] == "8"
+    assert float(combined[1]) < 0.01  # Volcano's sessions begin each second
+
+
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
