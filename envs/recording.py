@@ -5,8 +5,8 @@
     recording.close()
     recording.changes, recording.attempts, recording.spans, recording.cluster
 
-The core's counters say how much; what needs to know *when* (metrics 5 and 6: windows, envy, borrowing, reclaim delay,
-Gantt charts) is computed from these rows by `envs/timeline.py`. The recorder only reads the world, between two instants:
+The core's counters say how much; what needs to know *when* (metrics 5 and 6: windows, envy, borrowing, reclaim
+delay, Gantt charts) is computed from these rows by `envs/timeline.py`. The recorder only reads the world, between two instants:
 a recorded run is bit for bit the run without. An instant costs what has changed in it, plus a walk over the running
 jobs; never one over the queue.
 
@@ -609,7 +609,12 @@ def close_vanished(
 @helper
 def how_it_ended(w: Any, job: Any, known: Any, is_there: bool, spans: Any) -> int:
     """Why an attempt is over."""
-    if is_there and job.state == JobState.RELEASING and job.then == Then.CANCEL and job.end_outcome != Outcome.PREEMPTED:
+    if (
+        is_there
+        and job.state == JobState.RELEASING
+        and job.then == Then.CANCEL
+        and job.end_outcome != Outcome.PREEMPTED
+    ):
         return End.ENDED  # completing
     at = known.first_span
     while at != NONE:

@@ -78,8 +78,8 @@ class Timeline:
         start_ms, stop_ms: the window.
         tenants: by TENANT_AREAS name, (num_tenants,) int64 milli-GPU x ms. `lent` is a tenant's part of what was lent.
         lent: `int min(sum_k [A_k - Q_k]+, sum_k [Q_k - A_k]+) dt`, milli-GPU x ms.
-        flows: (num_tenants, num_tenants) milli-GPU x ms lent by the first to the second, each lender and each borrower in
-            proportion to what it lends and borrows at the time.
+        flows: (num_tenants, num_tenants) milli-GPU x ms lent by the first to the second, each lender and each borrower
+            in proportion to what it lends and borrows at the time.
         envy: (num_tenants, num_tenants) `int E_kl dt`, milli-GPU x ms.
         dominant_gap: `int (max_k ds_k - min_k ds_k) dt`, ms; the minimum over tenants with demand.
         kueue_share: `int max_k (Kueue's weighted share) dt`, thousandths x ms.
@@ -176,7 +176,9 @@ def timeline_of(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> Time
         inversion=_inversion(log, num_tenants, start_ms, stop_ms),
         stops=stops,
         stop_flows=stop_flows,
-        thrash=int((is_stop & (attempts["starts"] > 1) & ~attempts["was_there"] & (lasted < attempts["thrash_ms"])).sum()),
+        thrash=int(
+            (is_stop & (attempts["starts"] > 1) & ~attempts["was_there"] & (lasted < attempts["thrash_ms"])).sum()
+        ),
         hung_ms=attempts["hung_ms"][inside & (attempts["hung_ms"] > 0)],
         run_area=int(attempts["run_area"][inside].sum()),
         speed_area=int(attempts["speed_area"][inside].sum()),
@@ -344,9 +346,7 @@ def add_days(s: Any, now: Any, begin: int, end: int, start_ms: int, num_tenants:
 
 
 @helper
-def add_buckets(
-    s: Any, now: Any, begin: int, end: int, num_tenants: int, bucket: int, edges: Any, series: Any
-) -> int:
+def add_buckets(s: Any, now: Any, begin: int, end: int, num_tenants: int, bucket: int, edges: Any, series: Any) -> int:
     """SERIES of the buckets that a piece touches; returns the last of them."""
     while begin < end:
         while bucket < len(edges) - 2 and edges[bucket + 1] <= begin:
@@ -607,7 +607,7 @@ def _sweep_means(
     sums: Any,
     rates: Any,
 ) -> None:
-    """(n, 2) at each time: integrals since the recording began of active jobs and of `max(e_k C, F_k)`, and the rates."""
+    """(n, 2) at each time: integrals since the beginning of active jobs and of `max(e_k C, F_k)`, and the rates."""
     now = np.zeros(num_tenants, changes.dtype)
     area = np.zeros((num_tenants, 2))
     rate = np.zeros((num_tenants, 2))
