@@ -449,11 +449,16 @@ def _timeline(
     return timeline if agrees else None
 
 
+def size_class_of(jobs: np.ndarray) -> np.ndarray:
+    """(num_jobs,) index into SIZE_CLASSES of (num_jobs,) LINE."""
+    return np.searchsorted(_SIZE_LIMITS, jobs["gpus"])
+
+
 def report_of(window: Window, tenant_names: Sequence[str]) -> Report:
     """Every metric of METRICS, and the tables by size and tenant."""
     gpu_time = window.gpu_time
     parts = {part: gpu_time[part] for part in _PARTS}
-    by_size = np.searchsorted(_SIZE_LIMITS, window.jobs["gpus"])
+    by_size = size_class_of(window.jobs)
     return Report(
         window={
             "start_ms": window.start_ms,
@@ -563,7 +568,7 @@ def backlog_gpu_h(w: Window) -> Number:
 
 
 def productive_utilization_at_speed(w: Window) -> Number:
-    """`productive_utilization` x relative speed, for GPUs of several models and for jobs slowed by their span. metrics 2.
+    """`productive_utilization` x relative speed, for GPUs of several models and jobs slowed by their span. metrics 2.
 
     Relative speed is the mean over all GPU time of running pods, kept or not, full speed = 1.
     """

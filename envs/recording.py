@@ -6,9 +6,9 @@
     recording.changes, recording.attempts, recording.spans, recording.cluster
 
 The core's counters say how much; what needs to know *when* (metrics 5 and 6: windows, envy, borrowing, reclaim
-delay, Gantt charts) is computed from these rows by `envs/timeline.py`. The recorder only reads the world, between two instants:
-a recorded run is bit for bit the run without. An instant costs what has changed in it, plus a walk over the running
-jobs; never one over the queue.
+delay, Gantt charts) is computed from these rows by `envs/timeline.py`. The recorder only reads the world, between two
+instants: a recorded run is bit for bit the run without. An instant costs what has changed in it, plus a walk over the
+running jobs; never one over the queue.
 
 A run that is not driven by a compiled scheduler calls `note()` after each instant, all of them. Whether none was left
 out is checked: `timeline.agrees_with(window)` compares the recorded integrals with the core's, with `==`.
