@@ -242,10 +242,11 @@ def _gantts(c: Comparison, drawn: dict[tuple[float | None, str], dict[str, Any]]
     most = MOST_BYTES_OF_BLOCKS // BYTES_OF_A_BLOCK // max(len(files), 1)
     for key, file in files.items():
         window = drawn[key]["report"]["window"]
-        yield key, _blocks(file, most, (window["stop_ms"] - window["start_ms"]) / 3_600_000)
+        hours = (window["stop_ms"] - window["start_ms"]) / 3_600_000
+        yield key, _blocks(file, most, hours, list(drawn[key]["report"]["tenants"]))
 
 
-def _blocks(file: Path, most: int, hours: float) -> dict[str, Any]:
+def _blocks(file: Path, most: int, hours: float, tenants: list[str]) -> dict[str, Any]:
     """The blocks of a Gantt chart: stretches of GPUs of a node that a pod held, the longest ones; hours and GPU rows.
 
     A GPU that pods share is drawn as several blocks of it, one over the other.
@@ -259,7 +260,6 @@ def _blocks(file: Path, most: int, hours: float) -> dict[str, Any]:
     column = {name: table[name].to_numpy() for name in ("row", "node", "gpu_mask", "kind", "begin_ms", "end_ms")}
     tenant_names = table["tenant"].to_pylist()
     job_names = table["job"].to_pylist()
-    tenants = sorted(set(tenant_names))
     place = {name: k for k, name in enumerate(tenants)}
     in_window = column["begin_ms"] < hours * 3_600_000
     in_window &= first_row[column["node"]] < MOST_GPU_ROWS

@@ -168,7 +168,7 @@ section("metrics", "Every metric, with its interval", "Interquartile mean over t
       const chances = at(DATA.chances, state.load);
       if (!chances || DATA.groups.length < 2) return nothing(matrix, "fewer than two schedulers.");
       const order = [...DATA.groups];
-      show(matrix, [{type: "heatmap", z: chances, x: order.map(esc), y: order.map(esc), zmin: 0, zmax: 1, colorscale: "RdBu", reversescale: false,
+      show(matrix, [{type: "heatmap", z: chances, x: order.map(esc), y: order.map(esc), zmin: 0, zmax: 1, colorscale: [[0, "#d55e00"], [0.5, css("--panel")], [1, "#0072b2"]], xgap: 1, ygap: 1,
         texttemplate: "%{z:.2f}", hovertemplate: "P(%{y} better than %{x}) = %{z:.2f}<extra></extra>", colorbar: {title: {text: "P"}, thickness: 12}}],
         {title: {text: "probability of a better score: row against column", font: {size: 13}}, yaxis: {autorange: "reversed", type: "category"}, xaxis: {type: "category", tickangle: -40}},
         200 + 26 * order.length);
@@ -188,7 +188,7 @@ section("split", "Where the GPU time went", "All GPUs x the window = 1, mean ove
       const groups = DATA.groups.filter(group => at(DATA.split, state.load, group)).reverse();
       const traces = groups.length ? PARTS.filter(([part]) => groups.some(g => DATA.split[state.load][g][part] > 0.00005)).map(([part, name, fill, hatch]) => ({
         type: "bar", orientation: "h", name, y: groups.map(esc), x: groups.map(g => DATA.split[state.load][g][part]),
-        marker: {color: fill, pattern: {shape: hatch, fgcolor: "rgba(255,255,255,.55)", size: 6}}, hovertemplate: `%{y}<br>${name} %{x:.4f}<extra></extra>`})) : [];
+        marker: {color: fill, pattern: {shape: hatch, fillmode: "overlay", fgcolor: "#ffffff", fgopacity: 0.7, size: 6}}, hovertemplate: `%{y}<br>${name} %{x:.4f}<extra></extra>`})) : [];
       show(div, traces, {barmode: "stack", xaxis: {title: {text: "share of all GPU time"}, range: [0, 1.02]}, yaxis: {type: "category"}, legend: {orientation: "h", y: -0.25}, bargap: 0.25},
         190 + 30 * groups.length);
     };
@@ -256,7 +256,7 @@ section("waits", "Waits and slowdowns", "Distribution over jobs, all traces toge
 /* ---------- flows ---------- */
 section("flows", "Who lends to whom, who is stopped for whom", "Means over traces. Left: GPU-hours of a tenant's own quota that others used. Right: GPUs taken from preempted jobs, by who got them next (within a minute).",
   node => {
-    let group = DATA.groups[0];
+    let group = DATA.groups.find(g => (at(DATA.flows, state.load, g, "stopped") || []).flat().some(v => v > 0)) || DATA.groups[0];
     const [label] = choice("scheduler", DATA.groups.map(g => [g, g]), group, name => { group = name; draw(); });
     node.append(element("div", {class: "controls"}, label));
     const div = figure(node, "flow-matrices", 460);
@@ -264,8 +264,9 @@ section("flows", "Who lends to whom, who is stopped for whom", "Means over trace
       const run = at(DATA.flows, state.load, group);
       if (!run || !run.tenants.length) return nothing(div, "no run of this scheduler was recorded here.");
       const names = run.tenants.map(esc);
+      const amount = v => v === 0 ? "" : v < 0.1 ? "<0.1" : v < 10 ? v.toFixed(1) : Math.round(v).toLocaleString("en");
       const matrix = (z, n, unit, from, to) => ({type: "heatmap", z, x: names, y: names, xaxis: "x" + n, yaxis: "y" + n, colorscale: "Cividis", showscale: false, xgap: 1, ygap: 1,
-        texttemplate: names.length <= 12 ? "%{z:.3~s}" : "", textfont: {size: 9}, hovertemplate: `${from} %{y}, ${to} %{x}: %{z:,.1f} ${unit}<extra></extra>`});
+        zmin: 0, zmax: Math.max(1, ...z.flat()), text: z.map(row => row.map(amount)), texttemplate: names.length <= 20 ? "%{text}" : "", textfont: {size: 9}, hovertemplate: `${from} %{y}, ${to} %{x}: %{z:,.1f} ${unit}<extra></extra>`});
       const axis = (title, domain, anchor, more) => Object.assign({title: {text: title}, domain, anchor, type: "category", tickfont: {size: 10}}, more);
       show(div, [matrix(run.lent, "", "GPU-h", "from", "to"), matrix(run.stopped, "2", "GPUs", "from", "to")], {
         xaxis: axis("borrower", [0, 0.44], "y", {tickangle: -40}), yaxis: axis("lender", [0, 1], "x", {autorange: "reversed"}),
@@ -350,7 +351,7 @@ section("gantt", "Who held which GPU", "One trace, two schedulers on one clock. 
       for (const [key, data] of [...byStyle].sort((p, q) => p[0] - q[0])) {
         const tenant = key >> 2, kind = key & 3, name = esc(run.tenants[tenant]);
         traces.push(Object.assign(data, {type: "bar", orientation: "h", xaxis: "x", yaxis: axis, name, legendgroup: name, showlegend: kind === 0 && !seen.has(name),
-          marker: {color: COLORS[tenant % COLORS.length], line: {width: 0.4, color: css("--back")}, pattern: {shape: HATCH[kind], fgcolor: css("--text"), size: 5}},
+          marker: {color: COLORS[tenant % COLORS.length], line: {width: 0.4, color: css("--back")}, pattern: {shape: HATCH[kind], fillmode: "overlay", fgcolor: css("--text"), fgopacity: 0.8, size: 5}},
           hovertemplate: `<b>%{customdata[0]}</b>, ${name}<br>gang of %{customdata[1]} GPUs, ${KINDS[kind]}<br>%{base:.2f} h to %{customdata[2]:.2f} h on %{customdata[3]}<extra></extra>`}));
         if (kind === 0) seen.add(name);
       }
