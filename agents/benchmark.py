@@ -427,7 +427,7 @@ def _private(task: Task) -> dict[str, Any]:
 
 
 def _timing(played: Recorded) -> dict[str, Any]:
-    """Wall time, in ms: of an instant of a baseline (events, decisions, some 30 us of overhead), of a policy's choice."""
+    """Wall time, ms: of an instant of a baseline (events, decisions, some 30 us of overhead), of a policy's choice."""
     ms = played.decision_s * 1000
     return {
         "count": len(ms),

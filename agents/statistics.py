@@ -1,6 +1,7 @@
 """How sure a comparison is: interquartile means, stratified bootstrap, probability of improvement.
 
-Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021; metrics 7. Scores come as one array per trace (the stratum), one value per seed in it: a deterministic scheduler has one.
+Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021; metrics 7.
+Scores come as one array per trace (the stratum), one value per seed in it: a deterministic scheduler has one.
 """
 
 from __future__ import annotations

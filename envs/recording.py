@@ -17,6 +17,7 @@ out is checked: `timeline.agrees_with(window)` compares the recorded integrals w
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -157,6 +158,12 @@ _STATUS = np.dtype(
         ("num_watched", np.int64),
         ("last_change", np.int64),  # change number of the world when it was last noted
         ("mark", np.int64),
+        ("up", np.int64),  # GPUs and schedule row when every node and quota was last looked at
+        ("next_change", np.int64),
+        ("idle", np.int64),  # sums over nodes
+        ("whole_free", np.int64),
+        ("fragmented", np.int64),
+        ("capacity", np.int64, (MAX_RESOURCES,)),
         ("is_first", np.bool_),
     ],
     align=True,
@@ -181,11 +188,20 @@ _SLOT = np.dtype(  # what is known of the job in a slot
     align=True,
 )
 
-_NODE = np.dtype([("hash", np.int64), ("fragmented", np.float64)], align=True)
+_NODE = np.dtype(  # what a node adds to the cluster's row
+    [
+        ("mark", np.int64),  # instant at which it was last looked at
+        ("idle", np.int64),
+        ("whole_free", np.int64),
+        ("fragmented", np.int64),  # micro-GPU: whole numbers, so that sums do not drift
+    ],
+    align=True,
+)
 
-_ODD = 0x9E3779B1  # spreads values over a hash
+MICRO = 1000  # micro-GPU in a milli-GPU
 DONE, FULL, MORE = 0, 1, 2
 ALL_INSTANTS = 1 << 60
+TOLD_EVERY = 4096
 
 
 class Recording:
@@ -199,8 +215,8 @@ class Recording:
         spans: (num_spans,) SPAN, in order of their start.
         cluster: (num_instants,) CLUSTER.
         waits: (num_waits,) WAIT, set by `close`.
-        instant_s: wall time of each instant, where `run` was asked to take it: its events and decisions, and about
-            5 us for the crossing from Python.
+        instant_s: wall time of each instant, where `run` was asked to take it: its events and decisions, its recording,
+            and some 20 us for the crossing from Python.
     """
 
     def __init__(self, world: World) -> None:
@@ -255,13 +271,21 @@ class Recording:
             self._grow()
         _note_now(self.world.records, *self._arrays())
 
-    def run(self, scheduler: CompiledDoor, until_ms: int | None = None, *, take_times: bool = False) -> None:
+    def run(
+        self,
+        scheduler: CompiledDoor,
+        until_ms: int | None = None,
+        *,
+        take_times: bool = False,
+        tell: Callable[[int], None] | None = None,
+    ) -> None:
         """Let a compiled scheduler run the world until a time (None: until nothing happens any more).
 
         Args:
             scheduler: at the compiled door.
             until_ms: on the world's clock.
-            take_times: note the wall time of each instant (a third slower).
+            take_times: note the wall time of each instant, which costs some 30 us for each.
+            tell: is told the clock (ms) every few thousand instants.
         """
         world = self.world
         until = NEVER if until_ms is None else until_ms
@@ -269,7 +293,7 @@ class Recording:
         decide, private = scheduler.compiled(size), scheduler.private_for(world)
         loop, step = _loop(size), _Address(driver.scheduler_runner(size), driver.runner_signature(size))
         decide = _Address(decide, driver.door_type(size).signature)
-        most = 1 if take_times else ALL_INSTANTS
+        most = 1 if take_times else ALL_INSTANTS if tell is None else TOLD_EVERY
         while True:
             began = time.perf_counter()
             result = loop(
@@ -281,6 +305,8 @@ class Recording:
                 break
             elif take_times:
                 self.instant_s.append(time.perf_counter() - began)
+            if tell is not None:
+                tell(world.now_ms)
         world.check()
         if until < NEVER:
             world.advance(until)
@@ -393,7 +419,20 @@ def _run_noting(
             return FULL
         step(worlds, i, decide, private, out, rows, pod_sets, schedule, log, next_ms)
         note_instant(
-            w, status[0], slots, nodes, watched, pod_span, pod_held, usage, last, changes, attempts, spans, cluster
+            w,
+            False,
+            status[0],
+            slots,
+            nodes,
+            watched,
+            pod_span,
+            pod_held,
+            usage,
+            last,
+            changes,
+            attempts,
+            spans,
+            cluster,
         )
     return MORE
 
@@ -451,7 +490,20 @@ def _note(
     cluster: Any,
 ) -> None:
     note_instant(
-        worlds[0], status[0], slots, nodes, watched, pod_span, pod_held, usage, last, changes, attempts, spans, cluster
+        worlds[0],
+        True,
+        status[0],
+        slots,
+        nodes,
+        watched,
+        pod_span,
+        pod_held,
+        usage,
+        last,
+        changes,
+        attempts,
+        spans,
+        cluster,
     )
 
 
@@ -520,6 +572,7 @@ def _room_needed(worlds: np.ndarray, status: np.ndarray) -> tuple[int, int, int,
 @helper
 def note_instant(
     w: Any,
+    all_may_have_changed: bool,
     s: Any,
     slots: Any,
     nodes: Any,
@@ -544,9 +597,9 @@ def note_instant(
         if is_watched(w, known, slot):
             known.mark = s.mark
             if w.jobs[slot].change != known.change:
-                close_spans(w, slot, known, pod_held, usage, spans, False)
+                close_spans(w, s, slot, known, nodes, pod_held, usage, spans, False)
         slot = w.jobs[slot].next
-    close_vanished(w, s, slots, watched, pod_held, usage, attempts, spans)
+    close_vanished(w, s, slots, nodes, watched, pod_held, usage, attempts, spans)
     slot = w.first_running
     while slot != NONE:
         known = slots[slot]
@@ -554,14 +607,19 @@ def note_instant(
         if known.mark != s.mark or job.change != known.change:
             if known.mark != s.mark:
                 begin_attempt(w, s, slot, known, watched, attempts)
-            see(w, s, slot, known, pod_span, pod_held, usage, attempts, spans)
+            see(w, s, slot, known, nodes, pod_span, pod_held, usage, attempts, spans)
         slot = job.next
     for place in range(s.num_watched):
         slot = watched[place]
         if w.jobs[slot].state == JobState.RELEASING and w.jobs[slot].change != slots[slot].change:
-            see(w, s, slot, slots[slot], pod_span, pod_held, usage, attempts, spans)
-    capacity = note_cluster(w, s, nodes, cluster)
-    note_tenants(w, s, usage, capacity, last, changes)
+            see(w, s, slot, slots[slot], nodes, pod_span, pod_held, usage, attempts, spans)
+    looks_at_all = s.is_first or all_may_have_changed or w.gpus_up != s.up or w.next_change != s.next_change
+    if looks_at_all:  # nodes fail and drain, quotas change
+        s.up = w.gpus_up
+        s.next_change = w.next_change
+        look_at_all_nodes(w, s, nodes)
+    note_cluster(w, s, cluster)
+    note_tenants(w, s, looks_at_all, usage, last, changes)
     s.is_first = False
 
 
@@ -576,7 +634,7 @@ def is_watched(w: Any, known: Any, slot: int) -> bool:
 
 @helper
 def close_vanished(
-    w: Any, s: Any, slots: Any, watched: Any, pod_held: Any, usage: Any, attempts: Any, spans: Any
+    w: Any, s: Any, slots: Any, nodes: Any, watched: Any, pod_held: Any, usage: Any, attempts: Any, spans: Any
 ) -> None:
     """Attempts that are over: of jobs that have left the running list, or stand in it by another start."""
     place = 0
@@ -596,11 +654,11 @@ def close_vanished(
             known.attempt = NONE
         if is_there and job.state == JobState.RELEASING:  # its pods are still on their nodes
             if known.state != JobState.RELEASING or job.change != known.change:
-                close_spans(w, slot, known, pod_held, usage, spans, False)
+                close_spans(w, s, slot, known, nodes, pod_held, usage, spans, False)
             known.mark = s.mark
             place += 1
             continue
-        close_spans(w, slot, known, pod_held, usage, spans, True)
+        close_spans(w, s, slot, known, nodes, pod_held, usage, spans, True)
         known.row = NONE
         s.num_watched -= 1
         watched[place] = watched[s.num_watched]
@@ -666,7 +724,16 @@ def begin_attempt(w: Any, s: Any, slot: int, known: Any, watched: Any, attempts:
 
 @helper
 def see(
-    w: Any, s: Any, slot: int, known: Any, pod_span: Any, pod_held: Any, usage: Any, attempts: Any, spans: Any
+    w: Any,
+    s: Any,
+    slot: int,
+    known: Any,
+    nodes: Any,
+    pod_span: Any,
+    pod_held: Any,
+    usage: Any,
+    attempts: Any,
+    spans: Any,
 ) -> None:
     """Note what a job has now: a span for each pod that has none, and its speed."""
     job = w.jobs[slot]
@@ -693,6 +760,7 @@ def see(
         noted = pod_span[at]
         if noted == NONE or spans[noted].serial != pod.serial or spans[noted].end_ms < NEVER:
             open_span(w, s, slot, known, at, kind, pod_span, pod_held, usage, spans)
+            look_at_node(w, s, nodes, pod.node)
         at = pod.next
 
 
@@ -736,7 +804,9 @@ def open_span(
 
 
 @helper
-def close_spans(w: Any, slot: int, known: Any, pod_held: Any, usage: Any, spans: Any, all_of_them: bool) -> None:
+def close_spans(
+    w: Any, s: Any, slot: int, known: Any, nodes: Any, pod_held: Any, usage: Any, spans: Any, all_of_them: bool
+) -> None:
     """End the spans of pods that have gone, or do something else now."""
     job = w.jobs[slot]
     before = NONE
@@ -751,6 +821,7 @@ def close_spans(w: Any, slot: int, known: Any, pod_held: Any, usage: Any, spans:
             before = at
         else:
             span.end_ms = w.now_ms
+            look_at_node(w, s, nodes, span.node)
             for r in range(w.params.num_resources):
                 usage[span.tenant, r] -= pod_held[span.pod, r]
             if before == NONE:
@@ -772,44 +843,57 @@ def add_time(known: Any, attempt: Any, now_ms: int) -> None:
 
 
 @helper
-def note_cluster(w: Any, s: Any, nodes: Any, cluster: Any) -> Any:
-    """Write the cluster's row; returns its capacity by resource."""
-    gpu = w.params.gpu_resource
-    capacity = np.zeros(MAX_RESOURCES, np.int64)
-    idle = 0
-    whole_free = 0
-    fragmented = 0.0
+def look_at_all_nodes(w: Any, s: Any, nodes: Any) -> None:
+    """Capacity by resource, and what every node adds to the cluster's row."""
+    for r in range(w.params.num_resources):
+        s.capacity[r] = 0
+        for n in range(w.num_nodes):
+            if w.nodes[n].state != NodeState.DOWN:
+                s.capacity[r] += w.nodes[n].capacity[r]
     for n in range(w.num_nodes):
-        node = w.nodes[n]
-        if node.state == NodeState.DOWN:
-            continue
-        for r in range(w.params.num_resources):
-            capacity[r] += node.capacity[r]
-        if gpu == NONE or node.state != NodeState.UP:
-            continue
-        idle += node.idle[gpu]
-        if node.free_gpus == node.num_gpus:
-            whole_free += node.idle[gpu]
-        content = np.int64(node.num_gpus)
-        for g in range(node.num_gpus):
-            content = (content * _ODD + node.gpu_free[g]) & 0xFFFFFFFFFFFF
-        for r in range(w.params.num_resources):
-            content = (content * _ODD + node.idle[r] % _ODD) & 0xFFFFFFFFFFFF
-        if content != nodes[n].hash or s.is_first:
-            nodes[n].hash = content
-            nodes[n].fragmented = fragmentation(w, w.pod_sets[0], n, False) if w.num_frag_classes > 0 else 0.0
-        fragmented += nodes[n].fragmented
+        look_at_node(w, s, nodes, n)
+
+
+@helper
+def look_at_node(w: Any, s: Any, nodes: Any, n: int) -> None:
+    """Bring a node's part of the sums up to now, once an instant."""
+    seen = nodes[n]
+    if seen.mark == s.mark:
+        return
+    s.idle -= seen.idle
+    s.whole_free -= seen.whole_free
+    s.fragmented -= seen.fragmented
+    seen.mark = s.mark
+    seen.idle = 0
+    seen.whole_free = 0
+    seen.fragmented = 0
+    node = w.nodes[n]
+    gpu = w.params.gpu_resource
+    if gpu == NONE or node.state != NodeState.UP:
+        return
+    seen.idle = node.idle[gpu]
+    if node.free_gpus == node.num_gpus:
+        seen.whole_free = node.idle[gpu]
+    if w.num_frag_classes > 0:
+        seen.fragmented = round(fragmentation(w, w.pod_sets[0], n, False) * MICRO)
+    s.idle += seen.idle
+    s.whole_free += seen.whole_free
+    s.fragmented += seen.fragmented
+
+
+@helper
+def note_cluster(w: Any, s: Any, cluster: Any) -> None:
+    """Write the cluster's row."""
     row = cluster[s.num_cluster]
     row.time_ms = w.now_ms
     row.up = w.gpus_up
-    row.idle = idle
-    row.whole_free = whole_free
-    row.stranded = idle if is_stranded(w, idle) else 0
-    row.fragmented = fragmented
+    row.idle = s.idle
+    row.whole_free = s.whole_free
+    row.stranded = s.idle if is_stranded(w, s.idle) else 0
+    row.fragmented = s.fragmented / MICRO
     row.waiting = w.num_waiting
     row.in_system = w.num_jobs
     s.num_cluster += 1
-    return capacity
 
 
 @helper
@@ -832,16 +916,18 @@ def is_stranded(w: Any, idle: int) -> bool:
 
 
 @helper
-def note_tenants(w: Any, s: Any, usage: Any, capacity: Any, last: Any, changes: Any) -> None:
+def note_tenants(w: Any, s: Any, quotas_may_have_changed: bool, usage: Any, last: Any, changes: Any) -> None:
     """Write a row for each tenant that is not as it was."""
     for k in range(w.num_tenants):
         tenant = w.tenants[k]
         now = last[k]
         dominant = 0.0
         for r in range(w.params.num_resources):
-            if capacity[r] > 0 and r != w.params.pods_resource:
-                dominant = max(dominant, usage[k, r] / capacity[r])
-        nominal, limit = quota_of(w, k)
+            if s.capacity[r] > 0 and r != w.params.pods_resource:
+                dominant = max(dominant, usage[k, r] / s.capacity[r])
+        nominal, limit = now.nominal, now.limit
+        if quotas_may_have_changed:
+            nominal, limit = quota_of(w, k)
         active = tenant.num_waiting + tenant.num_running
         if (
             s.is_first

@@ -120,22 +120,36 @@ def _draw_picture(options: argparse.Namespace) -> None:
 
 
 def _add_replay(commands: Any) -> None:
-    replay = commands.add_parser("replay", help="run a Slurm site's own jobs under other rules")
-    replay.add_argument("sacct", help="output of sacct -P (docs/files.md)")
-    replay.add_argument("--slurm-conf", required=True, help="slurm.conf of the site, gres.conf beside it")
+    replay = commands.add_parser("replay", help="run a trace, or a Slurm site's own jobs, under other rules")
+    replay.add_argument("sacct", nargs="?", help="output of sacct -P (docs/files.md), with --slurm-conf")
+    replay.add_argument("--slurm-conf", help="slurm.conf of the site, gres.conf beside it")
     replay.add_argument("--accounts", help="output of sacctmgr show assoc -P, or of sacctmgr dump")
     replay.add_argument("--qos", help="output of sacctmgr show qos -P")
+    replay.add_argument("--trace", help="a trace file instead: metrics, jobs/s and a picture (docs/benchmark.md)")
+    replay.add_argument("--format", default="philly", help="of the trace: philly, swf, sacct, ... (default: philly)")
+    replay.add_argument("--world", help="whose cluster: a preset or a YAML file (default for philly: philly)")
+    replay.add_argument("--picture", type=Path, default=Path("replay.png"), help="file to draw (default: replay.png)")
     replay.add_argument(
-        "--schedulers", default="fifo,easy,drf_greedy,slurm", help="names, as gangline schedulers lists them"
+        *("--schedulers", "--scheduler"),
+        help="names, as gangline schedulers lists them (default: fifo,easy,drf_greedy,slurm; of a trace: easy)",
     )
-    replay.add_argument("overrides", nargs="*", help="options of the sacct loader as key=value")
+    replay.add_argument("overrides", nargs="*", help="settings of the world, or of the sacct loader, as key=value")
     replay.set_defaults(run=_print_replay)
 
 
 def _print_replay(options: argparse.Namespace) -> None:
+    default = "easy" if options.trace else "fifo,easy,drf_greedy,slurm"
+    schedulers = [name for name in (default if options.schedulers is None else options.schedulers).split(",") if name]
+    if options.trace is not None:
+        from gangline.agents.trace_replay import replay_file
+
+        settings = _settings([*([options.sacct] if options.sacct else []), *options.overrides])
+        replay_file(options.trace, options.format, schedulers, options.world, settings, options.picture)
+        return
     from gangline.agents.replay import print_replay
 
-    schedulers = [name for name in options.schedulers.split(",") if name]
+    if options.sacct is None or options.slurm_conf is None:
+        raise GanglineError("replay has no jobs, expected --trace FILE --format F, or sacct's output and --slurm-conf")
     print_replay(
         options.sacct, options.slurm_conf, options.accounts, options.qos, schedulers, _settings(options.overrides)
     )
