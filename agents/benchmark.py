@@ -195,9 +195,9 @@ def _tasks(settings: Settings, world: WorldConfig, actors: Sequence[Actor]) -> l
         raise GanglineError(f"seed is {settings.seed}, expected a whole number of at least 0")
     if settings.drain_h < 0:
         raise GanglineError(f"drain_h is {settings.drain_h}, expected at least 0")
-    for load in settings.loads:
-        if not load > 0:
-            raise GanglineError(f"load is {load}, expected more than 0")
+    for offered in settings.loads:
+        if not offered > 0:
+            raise GanglineError(f"load is {offered}, expected more than 0")
     loads: list[float | None] = list(settings.loads) or [None]
     text = _world_text(world)
     traces = range(settings.seed, settings.seed + settings.traces)

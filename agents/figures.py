@@ -84,7 +84,8 @@ def frontier(figure: Any, data: Any, load: str) -> bool:
     axes.set_xlabel("over-share (share of the cluster)")
     axes.set_ylabel("productive service (share of the cluster)")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    if found:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return found
 
 
@@ -123,7 +124,8 @@ def gpu_time(figure: Any, data: Any, load: str) -> bool:
             left += values
     axes.set_yticks(range(len(names)), [_text(name) for name in names])
     axes.set_xlabel("share of all GPU time")
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    if names:
+        figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return bool(names)
 
 
@@ -149,7 +151,8 @@ def _distribution(figure: Any, data: Any, load: str, quantity: str, label: str, 
     axes.set_xlabel(label)
     axes.set_ylabel("share of the jobs")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    if found:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return found
 
 
@@ -186,7 +189,8 @@ def fragmentation(figure: Any, data: Any, load: str) -> bool:
     axes.set_xlabel("hours")
     axes.set_ylabel("fragmented GPUs")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    if found:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return found
 
 

@@ -70,10 +70,11 @@ def _script_safe(data: Any) -> str:
 def data_of(c: Comparison) -> dict[str, Any]:
     """Everything that the page draws."""
     about = c.about
+    name = Path(about["world_name"]).name
     gpus = sum(n["count"] * n["gpus"] for n in about["world"]["cluster"]["nodes"])
     drawn = {(run["load"], run["group"]): run for run in reversed(c.runs) if "series" in run}
     return {
-        "title": f"{about['world_name']}: {len(c.groups)} schedulers, {gpus} GPUs, {len(about['traces'])} traces",
+        "title": f"{name}: {len(c.groups)} schedulers, {gpus} GPUs, {len(about['traces'])} traces",
         "status": c.status(),
         "complete": c.missing == 0,
         "runs": len(c.runs),

@@ -284,7 +284,7 @@ def ranking(comparison: Comparison, load: float | None) -> Table:
     where = "" if load is None else f", load {load:g}"
     measured = [run["measured_load"] for run in comparison.runs if run["load"] == load and run["measured_load"]]
     where += f" (measured {min(measured):.3f} to {max(measured):.3f})" if measured else ""
-    title = f"{comparison.about['world_name']}{where}, {len(comparison.about['traces'])} traces"
+    title = f"{Path(comparison.about['world_name']).name}{where}, {len(comparison.about['traces'])} traces"
     table = Table(title=title, title_justify="left")
     table.add_column("scheduler", overflow="fold")
     table.add_column("score [dim]\\[95 %][/dim]\n[dim]share[/dim]", justify="right", no_wrap=True)

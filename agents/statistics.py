@@ -43,7 +43,7 @@ def interquartile_mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
 def bootstrap(
     strata: Strata, statistic: Callable[..., np.ndarray] = interquartile_mean, *, draws: int = DRAWS, seed: int = 0
 ) -> Interval | None:
-    """A statistic over all values, with its 95 % interval; None of no value.
+    """A statistic (over the last axis) of all values, with its 95 % interval; None of no value.
 
     Seeds are drawn anew, with replacement, within each trace. Where every trace has one value there is nothing to draw
     in it: then the traces are drawn anew.

@@ -1358,7 +1358,7 @@ METRICS: dict[str, Metric] = {
     "jobs_in_system_mean": Metric(jobs_in_system_mean, "jobs", "lower"),
     "waiting_load": Metric(waiting_load, "share", "lower"),
     "over_share": Metric(over_share, "share", "lower", is_headline=True),
-    "score": Metric(score, "share", "higher"),
+    "score": Metric(score, "share", "higher", is_headline=True),
     "deficit": Metric(deficit, "share", "lower", is_headline=True),
     "idle_with_demand": Metric(idle_with_demand, "share", "lower"),
     "unproductive_with_demand": Metric(unproductive_with_demand, "share", "lower"),

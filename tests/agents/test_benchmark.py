@@ -165,10 +165,11 @@ def test_half_a_benchmark_says_so(played: Path, tmp_path: Path, capsys: pytest.C
     [
         ([("00:30:00", 600, 1, "plain")], 6),
         ([("00:30:00", 600, 1, TENANTS[0]), ("05:00:00", 90_000, 8, TENANTS[0])], 6),
+        ([("05:00:00", 90_000, 4, "plain")], 6),
         ([("05:00:00", 90_000, 8, "plain")], 6),
         ([("00:30:00", 600, 1, "plain"), ("23:00:00", 600, 1, "plain")], 0.001),
     ],
-    ids=["one job", "one tenant", "no job ends", "no job in the window"],
+    ids=["one job", "one tenant", "no job ends", "every job is rejected", "no job in the window"],
 )
 def test_next_to_nothing_is_a_sensible_report(
     tmp_path: Path, rows: list[tuple[str, float, int, str]], horizon_h: float
@@ -214,6 +215,7 @@ def test_figures_are_the_same_bytes_twice(played: Path, tmp_path: Path) -> None:
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_it_ends_with_the_same_bytes(played: Path, tmp_path: Path) -> None:
     """kill -9 at random moments: while it starts, plays, or writes. Some 1.5 s a try, mostly Python's start."""
     command = [sys.executable, "-m", "gangline", "benchmark", "--world", str(played / "world.yaml"), "--workers", "1"]

@@ -13,6 +13,10 @@ from gangline.agents.statistics import (
 )
 
 
+def mean(values: np.ndarray) -> np.ndarray:
+    return np.mean(values, axis=-1)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 60, 101])
 def test_the_interquartile_mean_is_the_trimmed_mean(count: int) -> None:
     values = np.random.default_rng(count).lognormal(size=count)
@@ -21,7 +25,7 @@ def test_the_interquartile_mean_is_the_trimmed_mean(count: int) -> None:
 
 def test_one_value_a_trace_draws_traces_as_the_normal_interval_says() -> None:
     values = np.random.default_rng(1).normal(5, 2, 400)
-    interval = bootstrap([np.array([v]) for v in values], np.mean)
+    interval = bootstrap([np.array([v]) for v in values], mean)
     error = values.std() / np.sqrt(len(values))
     assert interval is not None and interval.count == 400
     assert interval.value == pytest.approx(values.mean())
@@ -32,9 +36,9 @@ def test_one_value_a_trace_draws_traces_as_the_normal_interval_says() -> None:
 def test_seeds_are_drawn_within_their_trace() -> None:
     """Traces differ by much, seeds of a trace by nothing: the interval is a point. Drawn across, it would be wide."""
     strata = [np.full(5, float(trace)) for trace in range(10)]
-    interval = bootstrap(strata, np.mean)
+    interval = bootstrap(strata, mean)
     assert interval is not None and interval.low == interval.value == interval.high == 4.5
-    pooled = bootstrap([np.array([v]) for s in strata for v in s], np.mean)
+    pooled = bootstrap([np.array([v]) for s in strata for v in s], mean)
     assert pooled is not None and pooled.high - pooled.low > 1  # the known-wrong variant
 
 
@@ -49,7 +53,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(2)
     hits = 0
     for _ in range(200):
-        interval = bootstrap([np.array([v]) for v in rng.normal(0, 1, 40)], np.mean, draws=400)
+        interval = bootstrap([np.array([v]) for v in rng.normal(0, 1, 40)], mean, draws=400)
         assert interval is not None
         hits += interval.low <= 0 <= interval.high
     assert 0.88 <= hits / 200 <= 0.99
