@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import gangline
+from gangline import envs
 from gangline.agents import private_clusters
 from gangline.agents.evaluate import GreedyPolicy, Recorded, play_recorded, recordable
 from gangline.baselines import base
@@ -240,7 +241,7 @@ def _about(settings: Settings, world: WorldConfig, actors: Sequence[Actor]) -> d
         "command": command_of(settings),
         "world_name": settings.world,
         "world": json.loads(text),
-        "hashes": {"world": hashlib.sha256(text.encode()).hexdigest(), **files},
+        "hashes": {"world": hashlib.sha256(text.encode()).hexdigest(), "code": _hash_of_code(), **files},
         "versions": versions,
         "actors": [asdict(actor) for actor in actors],
         "loads": list(settings.loads),
@@ -258,6 +259,17 @@ def _hash_of_file(path: str | Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise GanglineError(f"{path}: {error.strerror}, expected a file that can be read") from None
+
+
+@cache
+def _hash_of_code() -> str:
+    """SHA-256 of the simulator and the baselines: what a run's numbers depend on."""
+    root = Path(envs.__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in ("envs", "baselines"):
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def _claim_folder(folder: Path, about: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,14 +52,21 @@ def bootstrap(
     strata = [np.asarray(values, float) for values in strata if len(values)]
     if not strata:
         return None
-    rng = np.random.default_rng(seed)
     pooled = np.concatenate(strata)
-    if all(len(values) == 1 for values in strata):
-        drawn = pooled[rng.integers(0, len(pooled), (draws, len(pooled)))]
-    else:
-        drawn = np.concatenate([v[rng.integers(0, len(v), (draws, len(v)))] for v in strata], axis=1)
+    drawn = pooled[_draws(tuple(len(values) for values in strata), draws, seed)]
     ends = np.percentile(statistic(drawn), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return Interval(float(statistic(pooled)), float(ends[0]), float(ends[1]), len(pooled))
+
+
+@lru_cache(maxsize=32)
+def _draws(sizes: tuple[int, ...], draws: int, seed: int) -> np.ndarray:
+    """(draws, num_values) which of the pooled values each draw takes: the same for every metric of a benchmark."""
+    rng = np.random.default_rng(seed)
+    if max(sizes) == 1:
+        return rng.integers(0, len(sizes), (draws, len(sizes)))
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    parts = [begin + rng.integers(0, size, (draws, size)) for begin, size in zip(first, sizes, strict=True)]
+    return np.concatenate(parts, axis=1)
 
 
 def probability_of_improvement(

@@ -34,7 +34,8 @@ from a recording (`measure(..., recording=recording)`, envs/recording.py); witho
 integrals are not the core's, to the last milli-GPU x ms, has missed something and is not used: `Report.is_recorded`.
 
 Not here: what needs a second simulation (sharing incentive: agents/private_clusters.py) or a clock outside (decision
-cost: `gangline benchmark` keeps it apart from the results).
+cost: `gangline benchmark` keeps it apart from the results); the quality of hang detection (only the world's timeout ends
+a hang, so nothing is detected wrongly), deadlines of batch jobs and latencies of requests: the model has none.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -334,6 +335,7 @@ class Report:
         sizes: by size class, counts and times of its jobs.
         tenants: by tenant, its share, its service and the counts and times of its jobs.
         gpu_time: milli-GPU x ms held in the window, and what became of it.
+        cluster_ftf: finish-time fairness in the form of Themis and Sia, a table of its own: see `cluster_ftf`.
         identity_holds: whether `gpu_time` adds up exactly and equals the integral of GPUs held.
         is_recorded: whether what needs to know when comes from a recording that missed nothing.
     """
@@ -346,6 +348,7 @@ class Report:
     gpu_time: dict[str, int]
     identity_holds: bool
     is_recorded: bool = False
+    cluster_ftf: dict[str, Number] = field(default_factory=dict)
 
     def headline(self) -> dict[str, Number]:
         """The values that are reported for every policy."""
@@ -367,6 +370,7 @@ class Report:
             "gpu_time": dict(self.gpu_time),
             "identity_holds": self.identity_holds,
             "is_recorded": self.is_recorded,
+            "cluster_ftf": dict(self.cluster_ftf),
         }
 
 
@@ -473,6 +477,7 @@ def report_of(window: Window, tenant_names: Sequence[str]) -> Report:
         gpu_time={"held": gpu_time["held"], **parts},
         identity_holds=gpu_time["held"] == window.totals["held_area"] == sum(parts.values()),
         is_recorded=window.timeline is not None,
+        cluster_ftf=cluster_ftf(window),
     )
 
 
@@ -921,6 +926,26 @@ def ftf_unfair_share(w: Window) -> Number:
     """Share of the jobs with rho > 1. metrics 5."""
     rho = w.finish_time_ratio
     return _ratio(int((rho > 1).sum()), len(rho))
+
+
+def cluster_ftf(w: Window) -> dict[str, Number]:
+    """Worst, 95th percentile, unfair share of `rho = T / (W max(1, g N / C))`, N = mean jobs in the system meanwhile.
+
+    The form of Themis (NSDI 2020) as computed in Sia (SOSP 2023), where every job has an equal claim, whosever it is.
+    Not comparable with `ftf_worst`, and so in no table with it. metrics 5.
+    """
+    if w.timeline is None or w.gpus == 0:
+        return {}
+    has_work = (w.jobs["gpus"] > 0) & (w.jobs["work_ms"] > 0)
+    jobs, jct = w.jobs[has_work], w.jct_so_far_ms[has_work]
+    in_system = np.maximum(w.timeline.mean_in_system(jobs["submit_ms"], jobs["submit_ms"] + jct), 1.0)
+    rho = np.sort(jct / (jobs["work_ms"] * np.maximum(jobs["gpus"] * in_system / w.gpus, 1.0)))
+    return {
+        "jobs": len(rho),
+        "worst": float(rho[-1]) if len(rho) else None,
+        "p95": _percentile(rho, 95),
+        "unfair_share": _ratio(int((rho > 1).sum()), len(rho)),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -134,6 +134,20 @@ class Timeline:
         """
         return _means_over(self.log, len(self.tenants["held"]), tenant, begin_ms, end_ms)
 
+    def mean_in_system(self, begin_ms: np.ndarray, end_ms: np.ndarray) -> np.ndarray:
+        """(n,) mean number of jobs in the system over intervals inside the recording; at an instant, its number."""
+        times, jobs = np.append(self.log.cluster["time_ms"], self.log.end_ms), self.log.cluster["in_system"]
+        sums = np.concatenate([[0], np.cumsum(jobs * np.diff(times))])
+
+        def until(moment: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            at = np.clip(np.searchsorted(times, moment, "right") - 1, 0, len(jobs) - 1)
+            return sums[at] + jobs[at] * (moment - times[at]), jobs[at]
+
+        end_ms = np.maximum(np.minimum(end_ms, self.log.end_ms), begin_ms)
+        (first, now), (last, _) = until(begin_ms), until(end_ms)
+        length = end_ms - begin_ms
+        return np.where(length > 0, (last - first) / np.maximum(length, 1), now)  # type: ignore[no-any-return]
+
 
 def timeline_of(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> Timeline:
     """Everything above, over the window from `start_ms` to `stop_ms`."""

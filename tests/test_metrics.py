@@ -424,6 +424,7 @@ def test_every_metric_says_what_it_is() -> None:
         "starved_jobs",
         "unfinished_gpu_h",
         "over_share",
+        "score",
         "deficit",
         "jain",
     ]

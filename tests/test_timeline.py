@@ -184,7 +184,7 @@ def random_log(rng: random.Random) -> tuple[Log, dict[str, list[dict[str, Any]]]
         idle = rng.randrange(0, up)
         rows["cluster"].append(
             {"time_ms": t, "up": up, "idle": idle, "whole_free": idle // 2, "stranded": rng.choice([0, idle])}
-            | {"fragmented": idle / 4, "waiting": rng.randrange(9), "in_system": 9}
+            | {"fragmented": idle / 4, "waiting": rng.randrange(9), "in_system": rng.randrange(9, 20)}
         )
         for k in range(NUM_TENANTS):
             if t == 0 or rng.random() < 0.5:
@@ -263,8 +263,11 @@ def test_timelines_agree_with_the_slow_twin(seed: int) -> None:
     begin = np.array([rng.randrange(0, log.end_ms) for _ in tenant])
     end = begin + np.array([rng.choice([0, rng.randrange(50 * HOUR_MS)]) for _ in tenant])
     means = found.means_over(tenant, begin, end)
+    in_system = found.mean_in_system(begin, end)
     for i in range(len(tenant)):
         one = slow.means_over(rows, NUM_TENANTS, log.end_ms, int(tenant[i]), int(begin[i]), int(end[i]))
+        everyone = slow.mean_in_system(rows, log.end_ms, int(begin[i]), int(end[i]))
+        assert in_system[i] == pytest.approx(float(everyone), rel=1e-9)
         assert (means[0][i], means[1][i]) == pytest.approx((float(one[0]), float(one[1])), rel=1e-9)
 
 
@@ -323,6 +326,15 @@ def test_metrics_of_a_recording_are_the_twins_numbers() -> None:
     }
     if len(phi) == len(want["day_phi"]):
         expected["jain_phi_day_mean"] = sum(phi) / len(phi)
+    claims = []
+    for job in jobs.tolist():
+        row = dict(zip(metrics.LINE.names, job, strict=True))
+        until = row["end_ms"] if row["has_ended"] else log.end_ms
+        everyone = slow.mean_in_system(rows, log.end_ms, row["submit_ms"], until)
+        claims.append(float((until - row["submit_ms"]) / (row["work_ms"] * max(1, row["gpus"] * everyone / 16000))))
+    table = metrics.cluster_ftf(window)
+    assert (table["jobs"], table["worst"], table["p95"]) == (3, pytest.approx(max(claims)), None)
+    assert table["unfair_share"] == sum(r > 1 for r in claims) / 3
     for name, value in expected.items():
         found = metrics.METRICS[name].compute(window)
         assert found == (None if value is None else pytest.approx(float(value))), name

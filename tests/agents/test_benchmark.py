@@ -100,7 +100,7 @@ def test_two_runs_give_the_same_bytes_on_one_core_and_on_two(played: Path) -> No
 def test_results_name_settings_versions_hashes_and_units(played: Path) -> None:
     content = json.loads((played / "out" / "results.json").read_text())
     assert content["complete"] and content["runs"] == 9
-    assert set(content["hashes"]) == {"world", "workload"} and len(content["hashes"]["workload"]) == 64
+    assert set(content["hashes"]) == {"world", "code", "workload"} and len(content["hashes"]["workload"]) == 64
     assert {"numpy", "numba", "gangline", "python"} <= set(content["versions"])
     entry = content["loads_compared"][0]["groups"]["easy"]["productive_utilization"]
     assert entry["low"] <= entry["iqm"] <= entry["high"] and entry["count"] == 3

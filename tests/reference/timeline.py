@@ -182,3 +182,13 @@ def means_over(
         sums[1] += (until - at) * max(entitled, Fraction(fair))
     length = max(until_ms - begin_ms, 1)
     return sums[0] / length, sums[1] / length
+
+
+def mean_in_system(log: Mapping[str, Sequence[Row]], end_ms: int, begin_ms: int, until_ms: int) -> Fraction:
+    """Mean jobs in the system over an interval."""
+    until_ms = max(min(until_ms, end_ms), begin_ms)
+    cuts = sorted({begin_ms, until_ms} | {r["time_ms"] for r in log["cluster"] if begin_ms < r["time_ms"] < until_ms})
+    if begin_ms == until_ms:
+        return Fraction(cluster_at(log, begin_ms)["in_system"])
+    area = sum((until - at) * cluster_at(log, at)["in_system"] for at, until in pairwise(cuts))
+    return Fraction(area) / (until_ms - begin_ms)
