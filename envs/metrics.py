@@ -34,8 +34,8 @@ from a recording (`measure(..., recording=recording)`, envs/recording.py); witho
 integrals are not the core's, to the last milli-GPU x ms, has missed something and is not used: `Report.is_recorded`.
 
 Not here: what needs a second simulation (sharing incentive: agents/private_clusters.py) or a clock outside (decision
-cost: `gangline benchmark` keeps it apart from the results); the quality of hang detection (only the world's timeout ends
-a hang, so nothing is detected wrongly), deadlines of batch jobs and latencies of requests: the model has none.
+cost: `gangline benchmark` keeps it apart from results); the quality of hang detection (only the world's timeout ends a
+hang, so nothing is detected wrongly), deadlines of batch jobs and latencies of requests: the model has none.
 """
 
 from __future__ import annotations

@@ -587,7 +587,8 @@ def note_instant(
     cluster: Any,
 ) -> None:
     """Write what has changed since the last instant: pods that have gone, pods that have come, cluster, tenants."""
-    if w.change == s.last_change and not s.is_first:
+    looks_at_all = s.is_first or all_may_have_changed or w.gpus_up != s.up or w.next_change != s.next_change
+    if w.change == s.last_change and not looks_at_all:
         return
     s.last_change = w.change
     s.mark += 1
@@ -613,7 +614,8 @@ def note_instant(
         slot = watched[place]
         if w.jobs[slot].state == JobState.RELEASING and w.jobs[slot].change != slots[slot].change:
             see(w, s, slot, slots[slot], nodes, pod_span, pod_held, usage, attempts, spans)
-    looks_at_all = s.is_first or all_may_have_changed or w.gpus_up != s.up or w.next_change != s.next_change
+    if s.is_first or not all_held_is_known(w, usage):
+        watch_unseen(w, s, slots, nodes, watched, pod_span, pod_held, usage, attempts, spans)
     if looks_at_all:  # nodes fail and drain, quotas change
         s.up = w.gpus_up
         s.next_change = w.next_change
@@ -662,6 +664,45 @@ def close_vanished(
         known.row = NONE
         s.num_watched -= 1
         watched[place] = watched[s.num_watched]
+
+
+@helper
+def all_held_is_known(w: Any, usage: Any) -> bool:
+    """Whether the pods that are known hold all the GPUs that are held."""
+    gpu = w.params.gpu_resource
+    held = 0
+    for k in range(w.num_tenants):
+        held += usage[k, max(gpu, 0)]
+    return gpu == NONE or held == w.gpus_held
+
+
+@helper
+def watch_unseen(
+    w: Any,
+    s: Any,
+    slots: Any,
+    nodes: Any,
+    watched: Any,
+    pod_span: Any,
+    pod_held: Any,
+    usage: Any,
+    attempts: Any,
+    spans: Any,
+) -> None:
+    """Jobs whose pods are on their way out and that were never seen to run: started and stopped at one instant."""
+    for slot in range(w.jobs_used):
+        job = w.jobs[slot]
+        known = slots[slot]
+        if job.state == JobState.RELEASING and known.row != job.row:
+            known.row = job.row
+            known.starts = job.starts
+            known.attempt = NONE
+            known.last_attempt = NONE
+            known.first_span = NONE
+            known.mark = s.mark
+            watched[s.num_watched] = slot
+            s.num_watched += 1
+            see(w, s, slot, known, nodes, pod_span, pod_held, usage, attempts, spans)
 
 
 @helper
@@ -789,8 +830,9 @@ def open_span(
     span.row = known.row
     span.tenant = w.jobs[slot].tenant
     span.node = pod.node
-    span.gpu_milli = pod.gpu_milli
-    span.gpu_mask = pod.gpu_mask
+    gives_up_gpus = (w.jobs[slot].freed_mask >> max(w.params.gpu_resource, 0)) & 1
+    span.gpu_milli = 0 if gives_up_gpus else pod.gpu_milli
+    span.gpu_mask = 0 if gives_up_gpus else pod.gpu_mask
     span.kind = kind
     span.pod = at
     span.serial = pod.serial
@@ -798,8 +840,9 @@ def open_span(
     known.first_span = s.num_spans
     pod_span[at] = s.num_spans
     for r in range(w.params.num_resources):
-        pod_held[at, r] = pod.held[r]
-        usage[span.tenant, r] += pod.held[r]
+        is_freed = (w.jobs[slot].freed_mask >> r) & 1
+        pod_held[at, r] = 0 if is_freed else pod.held[r]
+        usage[span.tenant, r] += pod_held[at, r]
     s.num_spans += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import evict, gang, minutes, nodes, place, queue, world
+from reference import ReferenceWorld
 from reference import timeline as slow
+from test_lockstep import random_step, random_world, take
 from test_metrics import busy_trace
 
 from gangline.baselines import base
 from gangline.envs import metrics, recording
 from gangline.envs.core.spec import HOUR_MS, TenantSpec
-from gangline.envs.core.types import NEVER, NONE
+from gangline.envs.core.types import NEVER, NONE, NodeState
 from gangline.envs.core.world import World
 from gangline.envs.recording import End, Kind, Recording
 from gangline.envs.timeline import Log, timeline_of
@@ -151,6 +154,45 @@ def test_a_recording_misses_nothing_and_changes_nothing(name: str, options: dict
     if name == "fair_reclaim":
         assert report.values["stops_for_reclaim"] > 0
         assert report.values["borrowed_gpu_h"] >= report.values["lent_gpu_h"] > 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_in_random_worlds_a_recording_misses_nothing(seed: int) -> None:
+    """Every feature on: node failures, quota changes, batch pods, services, suspension, grace, gangs off."""
+    rng = random.Random(f"recording {seed}")
+    spec = random_world(rng)
+    reference, w = ReferenceWorld.from_state(spec), World.from_state(spec)
+    start = metrics.snapshot(w)
+    log = Recording(w)
+    for _ in range(60):
+        what, argument = step = random_step(rng, reference)
+        take(step, reference)
+        while what == "advance" and (event_ms := w.next_event_ms()) is not None and event_ms <= argument:
+            w.advance(event_ms)
+            log.note()
+        take(step, w)
+        log.note()
+    log.close()
+    report = metrics.measure(w, start, recording=log)
+    assert report.is_recorded and report.identity_holds
+    spans, window = log.spans, metrics.window_of(w, start)
+    bits = np.array([int(mask).bit_count() for mask in spans["gpu_mask"]], np.int64)
+    length = spans["end_ms"] - spans["begin_ms"]
+    assert int((bits * spans["gpu_milli"] * length).sum()) == window.totals["held_area"]
+    in_kind = {kind: int((bits * spans["gpu_milli"] * length)[spans["kind"] == kind].sum()) for kind in Kind}
+    if report.gpu_time["surplus"] == 0:
+        assert in_kind[Kind.NO_PROGRESS] == report.gpu_time["hang"]
+        assert in_kind[Kind.SUSPENDED] == report.gpu_time["suspended"]
+        assert in_kind[Kind.RELEASING] == report.gpu_time["releasing"]
+    cluster = log.cluster
+    last = cluster[-1]
+    nodes_ = w.record["nodes"][: int(w.record["num_nodes"])]
+    up = nodes_[nodes_["state"] == NodeState.UP]
+    gpu = int(w.record["params"]["gpu_resource"])
+    if gpu >= 0:
+        assert last["idle"] == up["idle"][:, gpu].sum()
+        assert last["whole_free"] == up["idle"][up["free_gpus"] == up["num_gpus"], gpu].sum()
+    json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_a_recording_with_a_gap_is_not_used() -> None:
