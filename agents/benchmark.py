@@ -9,7 +9,7 @@ the files say does not depend on the order of the runs, the number of workers or
     DIR/runs/<load>/<trace>/<actor>.json    metrics and what the report draws
     DIR/runs/<load>/<trace>/<actor>.parquet who held which GPU when (the first trace of each load)
     DIR/timings/...                         wall time of decisions
-    DIR/results.json, results.parquet       made of all of them: `agents/results.py`
+    DIR/results.json, .parquet, .md         made of all of them: `agents/results.py`
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import multiprocessing
 import os
 import platform
 import shlex
+import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -333,13 +334,14 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[tuple[str, st
                 yield waiting[future].place, future.result()
         except BrokenProcessPool:
             raise GanglineError("a worker was ended from outside (memory?); the same command goes on") from None
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except (KeyboardInterrupt, GanglineError):
+            pool.shutdown(wait=False, cancel_futures=True)  # the runs in hand end, then it stops
             raise
 
 
 def _die_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """A worker whose parent was killed would wait for work for ever. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -418,6 +420,9 @@ def _policy_stage(world: str, actor: Actor) -> tuple[Batch, GreedyPolicy]:
         module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
     except ImportError as error:
         raise GanglineError(f'policy {actor.name}: {error}, expected pip install "gangline[train]"') from None
+    import torch
+
+    torch.set_num_threads(1)  # runs are played side by side
     model = module.load(Path(actor.model))
     expected, found = model.observation_space.shape, batch.observations.shape[1:]
     if expected != found:

@@ -18,7 +18,7 @@ import numpy as np
 from gangline.agents.benchmark import QUANTILES, load_name, write_whole
 from gangline.agents.results import LEGEND, RANKED_BY, UNITS, Comparison
 from gangline.envs.errors import GanglineError
-from gangline.envs.metrics import METRICS, SIZE_CLASSES
+from gangline.envs.metrics import SIZE_CLASSES
 from gangline.envs.timeline import CLUSTER_AREAS
 
 MOST_BYTES_OF_BLOCKS = 3_000_000
@@ -111,7 +111,6 @@ def _classes(c: Comparison) -> list[str]:
 
 def _metrics(c: Comparison) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, unit in UNITS.items():
-        doc = METRICS[name].compute.__doc__ if name in METRICS else None
         values: dict[str, dict[str, list[float]]] = {}
         for load in c.loads:
             for group in c.groups:
@@ -120,7 +119,7 @@ def _metrics(c: Comparison) -> Iterator[tuple[str, dict[str, Any]]]:
                     mean = float(np.concatenate(list(c.values(load, name)[group].values())).mean())
                     numbers = [interval.value, interval.low, interval.high, interval.count, mean]
                     values.setdefault(_load(load), {})[group] = [float(f"{v:.6g}") for v in numbers]
-        meaning = " ".join((doc or "").split("\n\n")[0].split()).replace("`", "")
+        meaning = " ".join(unit.meaning.split("\n\n")[0].split()).replace("`", "")
         yield name, {"unit": unit.unit, "better": unit.better, "meaning": meaning, "values": values}
 
 

@@ -1,4 +1,4 @@
-"""What the runs of a benchmark say together: `read` a folder, `write` results.json and .parquet, `print_ranking`.
+"""What the runs of a benchmark say together: `read` a folder, `write` results.json, .parquet, .md, `print_ranking`.
 
 Runs are compared load by load and trace by trace, a policy by its group of seeds. A folder that is not full yet gives
 what it has, and says so.
@@ -47,17 +47,21 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of a metric and which direction is better."""
+    """Unit of a metric, which direction is better, and what it says."""
 
     unit: str
     better: Better
     is_headline: bool = False
+    meaning: str = ""
 
 
 UNITS: dict[str, Unit] = {
-    **{name: Unit(m.unit, m.better, m.is_headline) for name, m in METRICS.items()},
-    "sharing_incentive": Unit("share", "higher"),  # tenants that are no worse off than in private clusters. metrics 5
-    "sharing_worst_ratio": Unit("ratio", "lower"),  # the worst JCT here / JCT there
+    **{name: Unit(m.unit, m.better, m.is_headline, m.compute.__doc__ or "") for name, m in METRICS.items()},
+    "sharing_incentive": Unit(
+        *("share", "higher", False),
+        "Share of tenants whose GPU-hour-weighted JCT is no longer than in a cluster of their own. metrics 5.",
+    ),
+    "sharing_worst_ratio": Unit("ratio", "lower", False, "The longest of those times over that of its own cluster."),
 }
 
 Values = dict[str, dict[int, np.ndarray]]  # group -> trace -> (num_seeds,)
@@ -210,7 +214,11 @@ def _values_of(run: dict[str, Any], private: dict[str, Any] | None) -> dict[str,
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """`results.json`: settings, and statistics of every metric; `results.parquet`: a row for each value of each run."""
+    """Write what the runs say.
+
+    `results.json`: settings, and statistics of every metric; `results.parquet`: a row for each value of each run;
+    `results.md`: the rankings, for a README.
+    """
     content = {
         **comparison.about,
         "complete": comparison.missing == 0,
@@ -225,6 +233,7 @@ def write(comparison: Comparison, folder: Path) -> None:
     }
     write_whole(folder / "results.json", json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     _write_parquet(comparison, folder / "results.parquet")
+    write_whole(folder / "results.md", markdown(comparison))
 
 
 def _statistics(comparison: Comparison, load: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -264,6 +273,40 @@ def _write_parquet(comparison: Comparison, file: Path) -> None:
     part = file.with_name(f"{file.name}.part-own")
     pq.write_table(pa.table(columns, schema=schema), part, compression="zstd")
     part.replace(file)
+
+
+MARKDOWN_COLUMNS = (
+    *COLUMNS[:4],
+    ("wait_p95_s", "p95 wait"),
+    *COLUMNS[4:],
+    ("unfinished_jobs", "unfinished"),
+)
+
+
+def markdown(comparison: Comparison) -> str:
+    """The rankings as Markdown, with the command that made them."""
+    lines = ["```bash", comparison.about["command"], "```", "", comparison.status() + "."]
+    for load in comparison.loads:
+        titles = ["scheduler", "score (share)", f"P(> {comparison.baseline})"]
+        units = ["h" if UNITS[metric].unit == "s" else UNITS[metric].unit for metric, _ in MARKDOWN_COLUMNS]
+        titles += [f"{title} ({unit})" for (_, title), unit in zip(MARKDOWN_COLUMNS, units, strict=True)]
+        lines += ["", f"Load {load:g}:" if load is not None else "The world's own load:", ""]
+        lines += [_markdown_row(titles), "|---|" + "---:|" * (len(titles) - 1)]
+        for group in comparison.ranked(load):
+            score, chance = comparison.interval(load, RANKED_BY, group), comparison.chance(load, RANKED_BY, group)
+            cells = [group, "-" if score is None else f"{score.value:.3f} [{score.low:.3f}, {score.high:.3f}]"]
+            cells.append("-" if chance is None or group == comparison.baseline else f"{chance:.2f}")
+            for metric, _ in MARKDOWN_COLUMNS:
+                interval = comparison.interval(load, metric, group)
+                cells.append(shown(None if interval is None else interval.value, UNITS[metric].unit))
+            lines.append(_markdown_row(cells))
+    return "\n".join([*lines, "", LEGEND.replace("\n", " ")]) + "\n"
+
+
+def _markdown_row(cells: list[str]) -> str:
+    """A row of a table; what a name holds is text."""
+    safe = [cell.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|") for cell in cells]
+    return "| " + " | ".join(safe) + " |"
 
 
 # ---------------------------------------------------------------------------------------------------------------

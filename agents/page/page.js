@@ -197,7 +197,7 @@ section("split", "Where the GPU time went", "All GPUs x the window = 1, mean ove
 /* ---------- tenants ---------- */
 section("tenants", "Tenants: share against entitlement over time", "One trace. Filled: GPUs held (mean of each stretch of time, exact). Line: fair share given the demand of all. Dashed: entitlement.",
   node => {
-    let group = DATA.groups[0];
+    let group = [...DATA.groups].sort((a, b) => (interval("score", b) || [-Infinity])[0] - (interval("score", a) || [-Infinity])[0])[0];
     const [label] = choice("scheduler", DATA.groups.map(g => [g, g]), group, name => { group = name; draw(); });
     node.append(element("div", {class: "controls"}, label));
     const div = figure(node, "shares", 600);
@@ -303,8 +303,9 @@ section("gantt", "Who held which GPU", "One trace, two schedulers on one clock. 
   "Drag or scroll to zoom, double-click for the whole; blocks thinner than a pixel are left out until you zoom in.",
   node => {
     const spanOf = group => at(DATA.gantt, state.load, group);
-    let first = DATA.groups.find(spanOf) || DATA.groups[0];
-    let second = DATA.groups.find(group => group !== first && spanOf(group)) || "";
+    const byScore = [...DATA.groups].sort((a, b) => (interval("score", b) || [-Infinity])[0] - (interval("score", a) || [-Infinity])[0]).filter(spanOf);
+    let first = byScore[0] || DATA.groups[0];
+    let second = [DATA.baseline, ...byScore].find(group => group !== first && spanOf(group)) || "";
     const controls = element("div", {class: "controls"});
     const options = DATA.groups.map(g => [g, g]);
     const [a, selectA] = choice("above", options, first, v => { first = v; draw(true); });

@@ -105,6 +105,9 @@ def test_results_name_settings_versions_hashes_and_units(played: Path) -> None:
     entry = content["loads_compared"][0]["groups"]["easy"]["productive_utilization"]
     assert entry["low"] <= entry["iqm"] <= entry["high"] and entry["count"] == 3
     assert content["units"]["wait_p95_s"] == {"unit": "s", "better": "lower", "headline": False}
+    page = (played / "out" / "results.md").read_text()
+    assert page.count("\n| ") == 4 and "| easy | " in page and "mean wait (h)" in page
+    assert page.startswith("```bash\ngangline benchmark --world ") and "--traces 3 --seed 0" in page.splitlines()[1]
     import pyarrow.parquet as pq
 
     table = pq.read_table(played / "out" / "results.parquet").to_pandas()
