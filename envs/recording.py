@@ -226,6 +226,8 @@ class Recording:
         self.end_ms = world.now_ms
         self.instant_s: list[float] = []
         self.waits = np.zeros(0, WAIT)
+        self._scheduler: CompiledDoor | None = None
+        self._private = np.zeros(0, np.uint8)
         self._status = np.zeros(1, _STATUS)
         self._status["is_first"] = True
         self._slots = np.zeros(world.size.max_jobs, _SLOT)
@@ -282,7 +284,7 @@ class Recording:
         """Let a compiled scheduler run the world until a time (None: until nothing happens any more).
 
         Args:
-            scheduler: at the compiled door.
+            scheduler: at the compiled door; asked to go on, it remembers what it did before.
             until_ms: on the world's clock.
             take_times: note the wall time of each instant, which costs some 30 us for each.
             tell: is told the clock (ms) every few thousand instants.
@@ -290,7 +292,9 @@ class Recording:
         world = self.world
         until = NEVER if until_ms is None else until_ms
         size = world.size
-        decide, private = scheduler.compiled(size), scheduler.private_for(world)
+        if scheduler is not self._scheduler:  # who goes on keeps its memory
+            self._scheduler, self._private = scheduler, scheduler.private_for(world)
+        decide, private = scheduler.compiled(size), self._private
         loop, step = _loop(size), _Address(driver.scheduler_runner(size), driver.runner_signature(size))
         decide = _Address(decide, driver.door_type(size).signature)
         most = 1 if take_times else ALL_INSTANTS if tell is None else TOLD_EVERY

@@ -156,6 +156,20 @@ def test_a_recording_misses_nothing_and_changes_nothing(name: str, options: dict
         assert report.values["borrowed_gpu_h"] >= report.values["lent_gpu_h"] > 0
 
 
+def test_a_scheduler_that_goes_on_remembers() -> None:
+    """fair_reclaim and the real systems keep notes: cut in two, a run is the run in one piece."""
+    spec, trace = busy_trace(6)
+    scheduler = base.build("slurm" if "slurm" in base.scheduler_names() else "fair_reclaim")
+    states = []
+    for cuts in ((48,), (7, 20, 48)):
+        w = World(spec, trace)
+        log = Recording(w)
+        for hour in cuts:
+            log.run(scheduler, hour * HOUR_MS)
+        states.append(w.get_state())
+    assert states[0] == states[1]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_in_random_worlds_a_recording_misses_nothing(seed: int) -> None:
     """Every feature on: node failures, quota changes, batch pods, services, suspension, grace, gangs off."""
