@@ -161,7 +161,8 @@ def timeline_of(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> Time
     sums, floats = np.zeros(1, np.int64), np.zeros(2)
     shares = np.zeros(1, _SHARES)
     _sweep(
-        log.changes, log.cluster, log.end_ms, start_ms, stop_ms, shares, num_tenants, areas, flows, envy, days, edges,
+        log.changes, np.zeros(num_tenants, CHANGE), log.cluster, log.end_ms, start_ms, stop_ms, shares, num_tenants,
+        areas, flows, envy, days, edges,
         series, sums, floats,
     )  # fmt: skip
     widths = np.maximum(np.diff(edges), 1)
@@ -208,6 +209,7 @@ def timeline_of(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> Time
 @kernel
 def _sweep(
     changes: Any,
+    now: Any,
     cluster: Any,
     end_ms: int,
     start_ms: int,
@@ -223,7 +225,6 @@ def _sweep(
     sums: Any,
     floats: Any,
 ) -> None:
-    now = np.zeros(num_tenants, changes.dtype)
     at = 0
     bucket = 0
     for i in range(len(cluster)):
@@ -421,7 +422,8 @@ def _reclaims(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> tuple[
     sizes, size = np.unique(waits["gpus"], return_inverse=True)
     delay = np.full(len(waits), -1, np.int64)
     if len(waits):
-        _sweep_reclaims(log.changes, waits, sizes, size.astype(np.int64), num_tenants, delay)
+        since = np.full((num_tenants, len(sizes)), NEVER, np.int64)  # since when a job of the size fits into the quota
+        _sweep_reclaims(log.changes, waits, sizes, size.astype(np.int64), since, delay)
     within = np.zeros(len(log.attempts), bool)
     started = waits["attempt"] != NONE
     within[waits["attempt"][started & (delay >= 0)]] = True
@@ -431,8 +433,7 @@ def _reclaims(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> tuple[
 
 
 @kernel
-def _sweep_reclaims(changes: Any, waits: Any, sizes: Any, size: Any, num_tenants: int, delay: Any) -> None:
-    since = np.full((num_tenants, len(sizes)), NEVER, np.int64)  # since when a job of the size fits into the quota
+def _sweep_reclaims(changes: Any, waits: Any, sizes: Any, size: Any, since: Any, delay: Any) -> None:
     at = 0
     for i in range(len(waits)):
         wait = waits[i]
@@ -470,7 +471,10 @@ def _inversion(log: Log, num_tenants: int, start_ms: int, stop_ms: int) -> int:
     holds["size"] = NONE
     events = np.concatenate([holds, wants])
     events = events[np.argsort(events["time_ms"], kind="stable")]
-    return int(_sweep_inversion(events, num_tenants, len(priorities), sizes, start_ms, stop_ms))
+    held = np.zeros((num_tenants, len(priorities)), np.int64)
+    waiting = np.zeros((num_tenants, len(priorities), len(sizes)), np.int64)
+    rate = np.zeros(num_tenants, np.int64)
+    return int(_sweep_inversion(events, held, waiting, rate, sizes, start_ms, stop_ms))
 
 
 _EVENT = np.dtype(
@@ -487,10 +491,7 @@ _EVENT = np.dtype(
 
 
 @kernel
-def _sweep_inversion(events: Any, num_tenants: int, num_levels: int, sizes: Any, start_ms: int, stop_ms: int) -> int:
-    held = np.zeros((num_tenants, num_levels), np.int64)
-    waiting = np.zeros((num_tenants, num_levels, len(sizes)), np.int64)
-    rate = np.zeros(num_tenants, np.int64)
+def _sweep_inversion(events: Any, held: Any, waiting: Any, rate: Any, sizes: Any, start_ms: int, stop_ms: int) -> int:
     total_rate = 0
     area = 0
     last = start_ms
@@ -512,7 +513,7 @@ def _sweep_inversion(events: Any, num_tenants: int, num_levels: int, sizes: Any,
             k = events[m].tenant
             most = 0
             below = 0
-            for level in range(num_levels):
+            for level in range(held.shape[1]):
                 for z in range(len(sizes)):
                     if waiting[k, level, z] > 0 and 0 < sizes[z] <= below:
                         most = below
@@ -600,7 +601,10 @@ def _means_over(
     rates = np.zeros((len(times), 2))
     shares = np.zeros(1, _SHARES)
     tenants = np.concatenate([tenant, tenant])[order].astype(np.int64)
-    _sweep_means(log.changes, log.cluster, log.end_ms, shares, num_tenants, times[order], tenants, sums, rates)
+    now, area, rate = np.zeros(num_tenants, CHANGE), np.zeros((num_tenants, 2)), np.zeros((num_tenants, 2))
+    _sweep_means(
+        log.changes, now, area, rate, log.cluster, log.end_ms, shares, num_tenants, times[order], tenants, sums, rates
+    )
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     first, last = back[: len(begin_ms)], back[len(begin_ms) :]
@@ -612,6 +616,9 @@ def _means_over(
 @kernel
 def _sweep_means(
     changes: Any,
+    now: Any,
+    area: Any,
+    rate: Any,
     cluster: Any,
     end_ms: int,
     shares: Any,
@@ -622,9 +629,6 @@ def _sweep_means(
     rates: Any,
 ) -> None:
     """(n, 2) at each time: integrals since the beginning of active jobs and of `max(e_k C, F_k)`, and the rates."""
-    now = np.zeros(num_tenants, changes.dtype)
-    area = np.zeros((num_tenants, 2))
-    rate = np.zeros((num_tenants, 2))
     at = 0
     query = 0
     for i in range(len(cluster)):
