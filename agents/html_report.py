@@ -93,6 +93,7 @@ def data_of(c: Comparison) -> dict[str, Any]:
         "split": _by_load_and_group(c, _split),
         "distributions": _by_load_and_group(c, _distributions),
         "flows": _by_load_and_group(c, _flows),
+        "timings": _by_load_and_group(c, lambda runs: _timings(c.folder, runs)),
         "series": _drawn(c, {key: _series(run) for key, run in drawn.items()}),
         "gantt": _drawn(c, dict(_gantts(c, drawn))),
     }
@@ -200,6 +201,17 @@ def _flows(runs: list[dict[str, Any]]) -> dict[str, Any] | None:
     tenants = list(recorded[0]["report"]["tenants"])
     n = len(tenants)
     return {"tenants": tenants, "lent": mean("lent_gpu_h"), "stopped": mean("stopped_gpus")}
+
+
+def _timings(folder: Path, runs: list[dict[str, Any]]) -> list[float | None] | None:
+    """Means over runs of the wall times, [p50, p99 (ms), seconds of a run, its jobs per second]; they lie apart."""
+    files = [folder / "timings" / load_name(r["load"]) / str(r["trace"]) / f"{r['actor']}.json" for r in runs]
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+    found = [timing for timing in found if timing["count"] and timing["total_s"] > 0]
+    if not found:
+        return None
+    numbers = [(t["p50_ms"], t["p99_ms"], t["total_s"], t["jobs"] / t["total_s"]) for t in found]
+    return [float(f"{v:.3g}") for v in np.mean(np.array(numbers, float), axis=0)]
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -298,6 +298,27 @@ section("fragmentation", "Fragmentation", "One trace. Top: GPUs that are idle wh
     };
   });
 
+/* ---------- decisions ---------- */
+section("decisions", "What a decision costs", "Wall time on the machine that played, means over traces: of an instant of a scheduler (events, decisions, recording, some 20 us of overhead), of a choice of a policy. " +
+  "The one part of this page that differs from run to run.",
+  node => {
+    const scroll = element("div", {class: "scroll"});
+    node.append(scroll);
+    return () => {
+      const found = DATA.groups.filter(group => at(DATA.timings, state.load, group));
+      if (!found.length) return scroll.replaceChildren(element("p", {class: "note"}, "Nothing to show: no times are there."));
+      const head = element("tr");
+      for (const [name, unit] of [["scheduler", ""], ["p50", "ms"], ["p99", "ms"], ["a run", "s"], ["jobs", "1/s"]]) head.append(element("th", {scope: "col"}, name, element("small", {}, unit)));
+      const body = element("tbody");
+      for (const group of found) {
+        const row = element("tr", {}, element("td", {}, group));
+        for (const value of DATA.timings[state.load][group]) row.append(element("td", {}, short(value)));
+        body.append(row);
+      }
+      scroll.replaceChildren(element("table", {}, element("thead", {}, head), body));
+    };
+  });
+
 /* ---------- Gantt ---------- */
 section("gantt", "Who held which GPU", "One trace, two schedulers on one clock. A row is a GPU, a block is a job's pods, its colour the tenant; hatched: no progress (x), suspended (.), releasing (/). " +
   "Drag or scroll to zoom, double-click for the whole; blocks thinner than a pixel are left out until you zoom in.",

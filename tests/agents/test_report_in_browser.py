@@ -89,7 +89,9 @@ def test_it_opens_quickly_and_is_small(browser: Any, report: Path) -> None:
 
 def test_every_section_draws_and_names_are_text(page: Any) -> None:
     draw_all(page)
-    assert page.locator("section").count() == len(SECTIONS)
+    assert page.locator("section").count() == len(SECTIONS) + 1
+    page.locator("#decisions").scroll_into_view_if_needed()
+    assert page.locator("#decisions tbody tr").count() == 3
     assert page.locator("main img").count() == 0
     assert page.locator("script").count() == 3  # its own
     assert TENANTS[0] in page.locator("#shares").inner_text()
