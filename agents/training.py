@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gangline.agents.keeper import Keeper, Stopped
 from gangline.envs import config as configs
 from gangline.envs.config import WorldConfig, from_mapping, load_world, merged
 from gangline.envs.errors import GanglineError, unknown_name
@@ -142,7 +143,6 @@ def held_out(config: TrainConfig, world: WorldConfig) -> WorldConfig:
 def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     """Train, evaluate, report; returns the run's folder."""
     from gangline.agents import evaluate, report
-    from gangline.agents.evaluate import GreedyPolicy
     from gangline.baselines import base
     from gangline.envs.cluster_env import Batch
 
@@ -160,6 +160,8 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     algorithm, settings = _algorithm(config.agent)
     first = Batch(world, 1)  # finds fault with the settings before anything is written
     Batch(test_world, 1)
+    if hasattr(algorithm, "check"):
+        algorithm.check(world, **settings)
     folder = Path(config.resume) if config.resume is not None else _new_folder(config)
     if config.resume is None:
         _write_config(config, folder)
@@ -175,7 +177,7 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     actors: dict[str, Any] = dict(baselines)
     for seed, place in places.items():
         name = "trained" if len(places) == 1 else f"trained, seed {seed}"
-        actors[name] = GreedyPolicy(algorithm.load(place / "model.zip"))
+        actors[name] = evaluate.policy_of(algorithm.load(place / "model.zip"))
     traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
     runs = []
     with _progress(console) as bar:
@@ -212,7 +214,7 @@ def _train_one(
     """Train the agent of one seed, from the beginning or from its checkpoint, and save it."""
     place.mkdir(exist_ok=True)
     started = time.perf_counter()
-    keeper = algorithm.Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
+    keeper = Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
     with _progress(console) as bar:
         task = bar.add_task(f"training, seed {seed}", total=settings["total_steps"], score="")
 
@@ -222,7 +224,7 @@ def _train_one(
         with _stops_at_the_next_update(keeper):
             try:
                 model = algorithm.train(world, seed=seed, report=tell, log_dir=place, keeper=keeper, **settings)
-            except algorithm.Stopped:
+            except Stopped:
                 folder = place if config.seeds == 1 else place.parent
                 raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
     seconds = time.perf_counter() - started
