@@ -233,7 +233,8 @@ def _find_node(w: Any, k: Any, notes: Any, slot: int, ps: int, flavor: int) -> i
 
 @helper
 def _is_promised(w: Any, notes: Any, slot: int, ps: int, n: int) -> bool:
-    """Whether the room on a node is kept for a pod of at least this priority that has made it."""
+    """Whether the room on a node is kept for pods of at least this priority that have made it: they count as there."""
+    promised = np.zeros(w.params.num_resources, np.int64)
     for other in range(w.jobs_used):
         job = w.jobs[other]
         if job.state == JobState.FREE or job.priority < w.jobs[slot].priority or job.num_bound >= job.num_wanted:
@@ -243,11 +244,14 @@ def _is_promised(w: Any, notes: Any, slot: int, ps: int, n: int) -> bool:
             note = at * NUM_NOTES
             if at != ps and notes[note + ROW] == job.row and notes[note + NOMINATED] == n:
                 for r in range(w.params.num_resources):
-                    request = w.pod_sets[at].request[r] + w.pod_sets[ps].request[r]
-                    if w.pod_sets[ps].request[r] > 0 and w.nodes[n].idle[r] < request:
-                        return True
+                    promised[r] += w.pod_sets[at].request[r]
             at = w.pod_sets[at].next
-    return False
+    is_promised = False
+    for r in range(w.params.num_resources):
+        request = w.pod_sets[ps].request[r]
+        is_short = request > 0 and promised[r] > 0 and w.nodes[n].idle[r] < promised[r] + request
+        is_promised = is_promised or is_short
+    return is_promised
 
 
 @helper

@@ -2,9 +2,10 @@
 
 A session takes a snapshot, lets the configured actions decide on it, and commits or discards each job's statement as a
 whole: `scheduler.py` is the list of stages. Beside it: `session.py` (snapshot and close), `statement.py` (commit or
-undo), the actions in `allocate.py` (enqueue, allocate, backfill) and `preempt.py` (preempt, reclaim, shuffle), and what
-the plugins know: `gang.py`, `orders.py`, `queues.py` (proportion, capacity, overcommit), `drf.py`, `nodes.py`
-(predicates and scores), `topology.py`, `victims.py`. `config.py` is what an installation is configured with.
+undo), the actions in `allocate.py` (enqueue, allocate, backfill), `preempt.py` (preempt, reclaim, shuffle) and
+`gang_eviction.py` (gangpreempt, gangreclaim), and what the plugins know: `gang.py`, `orders.py`, `queues.py`
+(proportion, capacity, overcommit), `drf.py`, `nodes.py` (predicates and scores), `topology.py`,
+`victims.py`. `config.py` is what an installation is configured with, `files.py` reads that from its own files.
 Source: volcano-sh/volcano, August 2026. docs/volcano.md says what is modelled.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from gangline.baselines.base import CompiledScheduler
 from gangline.baselines.volcano.config import BUILT_IN_TIERS, CHART_TIERS, VolcanoConfig
-from gangline.baselines.volcano.scheduler import DOORS
+from gangline.baselines.volcano.scheduler import DOORS, EVICTING, EVICTING_DOORS
 from gangline.baselines.volcano.setup import private_bytes
 from gangline.envs.core.driver import compile_decide
 from gangline.envs.core.types import NEVER, SizeClass
@@ -45,7 +46,7 @@ class Volcano(CompiledScheduler):
 
     def compiled(self, size: SizeClass) -> Any:
         """The door of a size class, compiled."""
-        return compile_decide(DOORS[size.name], size)
+        return compile_decide(_doors(self.config)[size.name], size)
 
     def private_for(self, world: World) -> np.ndarray:
         """(num_bytes,) uint8: Volcano's record for a world."""
@@ -79,4 +80,11 @@ def build(
 def volcano(config: VolcanoConfig, grace_ms: int = 0, one_session: bool = False) -> Volcano:
     """The scheduler of an installation."""
     private = np.zeros((), np.dtype([("unused", np.int64)]))
-    return Volcano("volcano", DOORS["small"], private, config=config, grace_ms=grace_ms, one_session=one_session)
+    return Volcano(
+        "volcano", _doors(config)["small"], private, config=config, grace_ms=grace_ms, one_session=one_session
+    )
+
+
+def _doors(config: VolcanoConfig) -> dict[str, Any]:
+    """Doors by size class: without actions that evict, those that know none."""
+    return EVICTING_DOORS if any(action in EVICTING for action in config.actions) else DOORS

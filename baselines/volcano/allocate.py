@@ -25,7 +25,7 @@ from gangline.baselines.volcano.orders import (
     push_queue,
     start_tasks,
 )
-from gangline.baselines.volcano.queues import allocatable, overused, run_enqueue
+from gangline.baselines.volcano.queues import allocatable, job_enqueueable, overused, run_enqueue
 from gangline.baselines.volcano.resources import assign, vector
 from gangline.baselines.volcano.state import Phase, Status
 from gangline.baselines.volcano.statement import commit, discard, keep, place
@@ -38,7 +38,7 @@ from gangline.baselines.volcano.topology import (
     tier_of,
 )
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NONE, JobKind
+from gangline.envs.core.types import NEVER, NONE, JobKind, Quota
 
 FAILED = 0
 PIPELINED = 1
@@ -50,7 +50,7 @@ def enqueue_action(w: Any, k: Any) -> None:
     """Admit Pending PodGroups; a refused one does not block the next."""
     clear_heaps(w, k)
     for slot in range(w.jobs_used):
-        if k.jobs[slot].is_in and k.jobs[slot].phase == Phase.PENDING:
+        if k.jobs[slot].is_in and k.jobs[slot].phase == Phase.PENDING and _may_enter(w, k, slot):
             push_job(w, k, slot)
     for q in range(k.num_queues):
         if k.queues[q].num_jobs > 0:
@@ -64,6 +64,27 @@ def enqueue_action(w: Any, k: Any) -> None:
 
 
 @helper
+def _may_enter(w: Any, k: Any, slot: int) -> bool:
+    """Whether it makes sense to ask for a job in its turn. One that is refused before anybody has entered will be
+    refused after: what is admitted only grows. Jobs that wait alike are asked once a session; with sla each has its own
+    deadline.
+    """
+    if not k.jobs[slot].is_plain or k.sla_ms < NEVER or not k.jobs[slot].has_min_resources:
+        return True
+    group = w.jobs[slot].group
+    if k.entry[group] != k.session:
+        k.entry[group] = k.session
+        k.may_enter[group] = job_enqueueable(w, k, slot)
+    return k.may_enter[group] != 0
+
+
+@helper
+def room_key(w: Any, k: Any) -> int:
+    """Changes whenever there may be more room than before."""
+    return w.room_version + k.total_evicted + 1
+
+
+@helper
 def allocate_action(w: Any, k: Any, out: Any) -> None:
     """Place jobs, best queue and best job first; what fails is discarded and holds nothing (T2)."""
     clear_heaps(w, k)
@@ -74,7 +95,9 @@ def allocate_action(w: Any, k: Any, out: Any) -> None:
         if job.phase == Phase.PENDING and k.admits_itself:
             job.phase = Phase.INQUEUE
         lacks_domains = job.is_hard and k.topology == NONE
-        if job.phase != Phase.PENDING and job.pending > 0 and not lacks_domains and job_valid(w, k, slot):
+        if job.phase == Phase.PENDING or job.pending == 0 or lacks_domains or not _is_valid(w, k, slot):
+            continue
+        if not job.is_plain or k.is_releasing or k.no_room_at[w.jobs[slot].group] != room_key(w, k):
             push_job(w, k, slot)
     for q in range(k.num_queues):
         if k.queues[q].size > 0:
@@ -118,7 +141,8 @@ def _allocate_job(w: Any, k: Any, slot: int) -> int:
     """Place a job's tasks until it is ready, in one domain of the network if it asks for that."""
     job = k.jobs[slot]
     group = w.jobs[slot].group
-    is_alike = k.num_named == 0 and w.jobs[slot].num_bound == 0 and job.newly_bound == 0
+    is_alike = job.is_plain and job.newly_bound == 0
+    k.was_barred = False
     if is_alike and k.no_room[group] == k.session:  # room has only become less since one like it has failed
         return FAILED
     find_quota(w, k, slot)
@@ -128,7 +152,15 @@ def _allocate_job(w: Any, k: Any, slot: int) -> int:
         found = allocate_tasks(w, k, slot, NONE, NONE)
     if found == FAILED and is_alike:
         k.no_room[group] = k.session
+        is_simple = w.jobs[slot].num_pod_sets == 1 and not job.is_hard and w.params.quota != Quota.ENFORCED
+        if is_simple and not k.was_barred and not k.is_releasing and k.num_kept == 0:
+            k.no_room_at[group] = room_key(w, k)  # until room is made no session need try
     return found
+
+
+@helper
+def _is_valid(w: Any, k: Any, slot: int) -> bool:
+    return job_valid(w, k, slot) if k.jobs[slot].is_dirty else k.jobs[slot].is_valid
 
 
 @helper
@@ -146,6 +178,7 @@ def allocate_tasks(w: Any, k: Any, slot: int, sub_job: int, domain: int) -> int:
         s = k.sets[ps]
         if not allocatable(w, k, q, ps) or (s.has_failed and s.named_role):
             s.skipped = s.pending  # the others of the set are no different
+            k.was_barred = True
             continue
         n = find_node(w, k, slot, ps, domain, True)
         if n == NONE:
@@ -387,7 +420,7 @@ def backfill_action(w: Any, k: Any, out: Any) -> None:
     clear_heaps(w, k)
     for slot in range(w.jobs_used):
         job = k.jobs[slot]
-        if job.is_in and job.phase != Phase.PENDING and job.pending_best_effort > 0 and job_valid(w, k, slot):
+        if job.is_in and job.phase != Phase.PENDING and job.pending_best_effort > 0 and _is_valid(w, k, slot):
             push_job(w, k, slot)
     for q in range(k.num_queues):
         if k.queues[q].size > 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.baselines.volcano.drf import compare_paths
-from gangline.baselines.volcano.gang import deadline, gang_ready, is_on
+from gangline.baselines.volcano.gang import deadline, is_on
 from gangline.baselines.volcano.queues import CAPACITY, PROPORTION
 from gangline.baselines.volcano.resources import is_empty
 from gangline.baselines.volcano.state import Kind, Point
@@ -97,7 +97,7 @@ def compare_jobs(w: Any, k: Any, a: int, b: int) -> int:
         if kind == Kind.PRIORITY:
             found = sign(w.jobs[b].priority, w.jobs[a].priority)
         elif kind == Kind.GANG:
-            found = sign(gang_ready(w, k, a), gang_ready(w, k, b))
+            found = sign(k.jobs[a].is_ready, k.jobs[b].is_ready)
         elif kind == Kind.DRF:
             found = sign(k.jobs[a].share, k.jobs[b].share)
         elif kind == Kind.SLA:
@@ -186,8 +186,9 @@ def _less(w: Any, k: Any, of_jobs: bool, a: int, b: int) -> bool:
 
 
 @helper
-def push(w: Any, k: Any, heap: Any, first: int, size: int, item: int, of_jobs: bool) -> int:
-    """container/heap Push into `heap[first:first+size]`; returns the new size."""
+def push(w: Any, k: Any, first: int, size: int, item: int, of_jobs: bool) -> int:
+    """container/heap Push into `k.heap[first:first+size]`; returns the new size."""
+    heap = k.heap
     heap[first + size] = item
     j = size
     while j > 0:
@@ -200,8 +201,9 @@ def push(w: Any, k: Any, heap: Any, first: int, size: int, item: int, of_jobs: b
 
 
 @helper
-def pop(w: Any, k: Any, heap: Any, first: int, size: int, of_jobs: bool) -> int:
-    """container/heap Pop: the item lands at `heap[first+size-1]` and is returned."""
+def pop(w: Any, k: Any, first: int, size: int, of_jobs: bool) -> int:
+    """container/heap Pop: the item lands at `k.heap[first+size-1]` and is returned."""
+    heap = k.heap
     last = size - 1
     heap[first], heap[first + last] = heap[first + last], heap[first]
     i = 0
@@ -221,13 +223,13 @@ def pop(w: Any, k: Any, heap: Any, first: int, size: int, of_jobs: bool) -> int:
 @helper
 def push_queue(w: Any, k: Any, q: int) -> None:
     """Into the heap of queues."""
-    k.num_queue_heap = push(w, k, k.queue_heap, 0, k.num_queue_heap, q, False)
+    k.num_queue_heap = push(w, k, len(k.jobs), k.num_queue_heap, q, False)
 
 
 @helper
 def pop_queue(w: Any, k: Any) -> int:
     """Best queue of the heap."""
-    q = pop(w, k, k.queue_heap, 0, k.num_queue_heap, False)
+    q = pop(w, k, len(k.jobs), k.num_queue_heap, False)
     k.num_queue_heap -= 1
     return q
 
@@ -236,14 +238,14 @@ def pop_queue(w: Any, k: Any) -> int:
 def push_job(w: Any, k: Any, slot: int) -> None:
     """Into its queue's heap of jobs."""
     queue = k.queues[k.jobs[slot].queue]
-    queue.size = push(w, k, k.heap, queue.first, queue.size, slot, True)
+    queue.size = push(w, k, queue.first, queue.size, slot, True)
 
 
 @helper
 def pop_job(w: Any, k: Any, q: int) -> int:
     """Best job of a queue's heap."""
     queue = k.queues[q]
-    slot = pop(w, k, k.heap, queue.first, queue.size, True)
+    slot = pop(w, k, queue.first, queue.size, True)
     queue.size -= 1
     return slot
 

@@ -19,7 +19,7 @@ from gangline.baselines.volcano.orders import (
     start_tasks,
 )
 from gangline.baselines.volcano.queues import allocatable, overused, preemptive
-from gangline.baselines.volcano.resources import vector
+from gangline.baselines.volcano.resources import copy_of, vector
 from gangline.baselines.volcano.state import Kind, Phase, Point, Status
 from gangline.baselines.volcano.statement import commit, discard, evict, place
 from gangline.baselines.volcano.victims import add_candidate, choose_victims, is_running, sort_candidates
@@ -287,7 +287,7 @@ def reclaim_action(w: Any, k: Any, out: Any) -> None:
                     break
                 if (
                     k.sets[ps].never_preempts
-                    or not preemptive(k, q, w.pod_sets[ps].request, w.pod_sets[ps].asked)
+                    or not preemptive(k, q, copy_of(w.pod_sets[ps].request), w.pod_sets[ps].asked)
                     or not _reclaim_for_task(w, k, slot, ps)
                 ):
                     k.sets[ps].skipped += 1

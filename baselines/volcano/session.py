@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.baselines.volcano.gang import gang_ready
+from gangline.baselines.volcano.gang import gang_ready, job_valid
 from gangline.baselines.volcano.resources import assign, share_of, zero
 from gangline.baselines.volcano.state import ALL_NODES, MAX_POLICIES, Kind, Phase
 from gangline.envs.core.compiled import helper
@@ -37,18 +37,23 @@ def open_session(w: Any, k: Any) -> None:
         zero(queue.inqueue)
         zero(queue.elastic)
     zero(k.overcommit_inqueue)
+    for g in range(w.num_groups):
+        k.waiting[0, g] = 0
+        k.waiting[1, g] = 0
     for slot in range(w.jobs_used):
         state = w.jobs[slot].state
         k.jobs[slot].is_in = False
         if state == JobState.FREE or k.jobs[slot].is_gated:
             continue
         _open_job(w, k, slot)
+    _open_groups(w, k)
 
 
 @helper
 def _open_nodes(w: Any, k: Any) -> None:
     zero(k.total)
     zero(k.total_used)
+    k.is_releasing = False
     for n in range(w.num_nodes):
         node = w.nodes[n]
         note = k.nodes[n]
@@ -63,6 +68,7 @@ def _open_nodes(w: Any, k: Any) -> None:
             note.used[r] = node.used[r]
             note.releasing[r] = node.releasing[r]
             note.pipelined[r] = 0
+            k.is_releasing = k.is_releasing or node.releasing[r] > 0
             if note.is_up:
                 k.total[r] += node.capacity[r]
                 k.total_used[r] += node.used[r]
@@ -110,13 +116,54 @@ def nominated_node(k: Any, slot: int, ps: int) -> int:
 
 @helper
 def _open_job(w: Any, k: Any, slot: int) -> None:
-    """Count a job's tasks by status. Jobs that may not run yet, suspended ones and those on their way out are left out
-    as candidates, but what they hold counts.
+    """Count a job's tasks by status, unless nothing has happened to it. Jobs that may not run yet, suspended ones and
+    those on their way out are left out as candidates, but what they hold counts.
     """
     job = w.jobs[slot]
     note = k.jobs[slot]
+    is_counted = note.row == job.row + 1 and note.seen_change == job.change and not note.is_dirty
+    if is_counted and note.is_plain:
+        note.is_in = True
+        k.waiting[1 if note.phase == Phase.INQUEUE else 0, job.group] += 1
+        k.one_of[job.group] = slot
+        return
     if note.row != job.row + 1:
         _meet(w, k, slot)
+    if is_counted:
+        update_job_share(k, slot)  # the cluster may have more nodes, or fewer
+    else:
+        _count_job(w, k, slot)
+    if k.cpu != NONE or k.memory != NONE:
+        _assume_pods(w, k, slot)
+    note.is_in = note.is_known
+    if not note.is_in:
+        return
+    if note.phase == Phase.PENDING and note.running > 0 and not k.one_session:
+        note.phase = Phase.RUNNING  # it was running before Volcano saw it
+    note.is_plain = _is_plain(w, k, slot)
+    if note.is_plain:
+        k.waiting[1 if note.phase == Phase.INQUEUE else 0, job.group] += 1
+        k.one_of[job.group] = slot
+    else:
+        _add_to_queue(w, k, slot, 1)
+
+
+@helper
+def _is_plain(w: Any, k: Any, slot: int) -> bool:
+    """Whether a job waits and is like all others of its group that do: one of them stands for all."""
+    job = w.jobs[slot]
+    note = k.jobs[slot]
+    waits = job.state == JobState.QUEUED and (note.phase == Phase.PENDING or note.phase == Phase.INQUEUE)
+    is_untouched = job.num_bound == 0 and job.num_releasing == 0 and job.num_done == 0 and note.min_member > 0
+    return waits and is_untouched and k.num_named == 0 and job.queue == w.tenants[job.tenant].queue
+
+
+@helper
+def _count_job(w: Any, k: Any, slot: int) -> None:
+    job = w.jobs[slot]
+    note = k.jobs[slot]
+    note.seen_change = job.change
+    note.is_dirty = False
     note.num_tasks = 0
     note.ready = job.num_done
     note.done = job.num_done
@@ -162,30 +209,55 @@ def _open_job(w: Any, k: Any, slot: int) -> None:
         note.nominated_hypernode = NONE
         for i in range(note.first_sub_job, note.first_sub_job + note.num_sub_jobs):
             k.sub_jobs[i].nominated_hypernode = NONE
-    note.is_in = note.is_known
-    if not note.is_in:
-        return
-    if note.phase == Phase.PENDING and note.running > 0 and not k.one_session:
-        note.phase = Phase.RUNNING  # it was running before Volcano saw it
+    note.is_ready = gang_ready(w, k, slot)
+    note.is_valid = job_valid(w, k, slot)
+
+
+@helper
+def _add_to_queue(w: Any, k: Any, slot: int, jobs: int) -> None:
+    """What so many jobs like this one hold, ask for and have admitted counts in their queue."""
+    note = k.jobs[slot]
     queue = k.queues[note.queue]
-    queue.num_jobs += 1
-    ps = job.first_pod_set
+    queue.num_jobs += jobs
+    ps = w.jobs[slot].first_pod_set
     while ps != NONE:
         for r in range(MAX_RESOURCES):
-            queue.request[r] += k.sets[ps].pending * w.pod_sets[ps].request[r]
+            queue.request[r] += jobs * k.sets[ps].pending * w.pod_sets[ps].request[r]
         ps = w.pod_sets[ps].next
     counts_inqueue = note.phase == Phase.INQUEUE or (note.phase == Phase.RUNNING and note.running >= note.min_member)
     for r in range(MAX_RESOURCES):
-        queue.allocated[r] += note.allocated[r]
-        queue.request[r] += note.allocated[r]
+        queue.allocated[r] += jobs * note.allocated[r]
+        queue.request[r] += jobs * note.allocated[r]
+        queue.elastic[r] += jobs * max(0.0, note.allocated[r] - note.min_resources[r])
+    if counts_inqueue and note.has_min_resources:
+        _add_inqueue(k, slot, note.phase == Phase.INQUEUE, jobs)
+
+
+@helper
+def _add_inqueue(k: Any, slot: int, in_full: bool, jobs: int) -> None:
+    """T20: overcommit counts what is admitted in full, proportion and capacity what it lacks."""
+    note = k.jobs[slot]
+    for r in range(MAX_RESOURCES):
+        lacks = max(0.0, note.min_resources[r] - note.allocated[r])
+        k.queues[note.queue].inqueue[r] += jobs * lacks
+        k.overcommit_inqueue[r] += jobs * (note.min_resources[r] if in_full else lacks)
+
+
+@helper
+def _open_groups(w: Any, k: Any) -> None:
+    """Plain jobs, group by group."""
+    for g in range(w.num_groups):
+        pending, admitted = k.waiting[0, g], k.waiting[1, g]
+        if pending + admitted == 0:
+            continue
+        slot = k.one_of[g]
+        note = k.jobs[slot]
+        phase = note.phase
+        note.phase = Phase.PENDING
+        _add_to_queue(w, k, slot, pending + admitted)
+        note.phase = phase
         if note.has_min_resources:
-            if counts_inqueue:
-                queue.inqueue[r] += max(0.0, note.min_resources[r] - note.allocated[r])
-            if note.phase == Phase.INQUEUE:  # T20: overcommit counts them in full
-                k.overcommit_inqueue[r] += note.min_resources[r]
-            elif counts_inqueue:
-                k.overcommit_inqueue[r] += max(0.0, note.min_resources[r] - note.allocated[r])
-        queue.elastic[r] += max(0.0, note.allocated[r] - note.min_resources[r])
+            _add_inqueue(k, slot, True, admitted)
 
 
 @helper
@@ -200,6 +272,13 @@ def _number_pods(w: Any, k: Any, slot: int) -> None:
         s = k.sets[w.pods[at].pod_set]
         k.place[at] = s.next
         s.next += 1
+        at = w.pods[at].next
+
+
+@helper
+def _assume_pods(w: Any, k: Any, slot: int) -> None:
+    at = w.jobs[slot].first_pod
+    while at != NONE:
         assume(w, k, w.pods[at].pod_set, w.pods[at].node, 1)
         at = w.pods[at].next
 
@@ -220,7 +299,9 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note = k.jobs[slot]
     note.row = job.row + 1
     note.queue = job.queue if job.queue != NONE else w.tenants[job.tenant].queue
-    if note.queue == NONE:
+    if k.one_queue:
+        note.queue = w.num_queues
+    elif note.queue == NONE:
         note.queue = job.tenant if k.tenants_are_queues else w.num_queues  # the queue `default`
     note.num_policies = 0
     note.num_sub_jobs = 0
@@ -355,7 +436,7 @@ def close_session(w: Any, k: Any) -> None:
         has_gang = has_gang or k.plugins[i].kind == Kind.GANG
     for slot in range(w.jobs_used):
         note = k.jobs[slot]
-        if not note.is_in:
+        if not note.is_in or (note.is_plain and not note.is_dirty):  # who waits and got nothing stays as it is
             continue
         scheduled = note.running + note.done  # what this session binds is Binding, not yet Bound
         is_unschedulable = False

@@ -180,6 +180,11 @@ JOB = np.dtype(
         ("allocated", np.float64, AMOUNTS),
         ("share", np.float64),
         ("is_unschedulable", np.bool_),
+        ("is_ready", np.bool_),  # as the gang plugin says
+        ("is_valid", np.bool_),  # at the opening
+        ("is_dirty", np.bool_),  # moved in this session: count it anew at the next opening
+        ("seen_change", np.int64),  # the job's last change when it was counted
+        ("is_plain", np.bool_),  # waits like all others of its group: nothing bound, nothing configured
     ],
     align=True,
 )
@@ -410,10 +415,13 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_victims", np.int32),
             ("num_bundles", np.int32),
             ("num_nominations", np.int32),
+            ("total_evicted", np.int64),
+            ("is_releasing", np.bool_),  # somebody is on the way out
+            ("was_barred", np.bool_),  # by a queue, in this attempt
             ("nominations", NOMINATION, (MAX_NOMINATIONS,)),
             ("num_queues", np.int32),
             ("tenants_are_queues", np.bool_),  # in a world without queues
-            ("queue_heap", np.int32, (size.max_queues,)),
+            ("one_queue", np.bool_),  # everybody is in the queue `default`: quota is the business of a layer in front
             ("queues", QUEUE, (size.max_queues,)),
             ("tree", HDRF, (MAX_HDRF,)),
             ("nodes", NODE, (size.max_nodes,)),
@@ -427,11 +435,20 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("picked", np.int32, (size.max_domains + 1,)),
             ("score", np.float64, (size.max_nodes,)),
             ("feasible", np.int32, (size.max_nodes,)),
+            (
+                "no_room_at",
+                np.int64,
+                (size.max_groups,),
+            ),  # for a plain job, room alone being too little: `room_key` then
+            ("waiting", np.int32, (2, size.max_groups)),  # plain jobs of a group that are Pending, Inqueue
+            ("one_of", np.int32, (size.max_groups,)),  # a plain job of the group
+            ("entry", np.int64, (size.max_groups,)),  # session in which it was asked whether plain jobs may enter
+            ("may_enter", np.int8, (size.max_groups,)),
             ("no_room", np.int64, (size.max_groups,)),  # session in which a job of the group found no room
             ("ops", OP, (4 * size.max_touched,)),
             ("kept", KEPT, (4 * size.max_touched,)),
             ("evicted_now", np.int32, (4 * size.max_touched,)),
-            ("heap", np.int32, (2 * size.max_jobs,)),
+            ("heap", np.int32, (2 * size.max_jobs,)),  # of the jobs of each queue, then of the queues
             ("num_list", np.int32),
             ("list", np.int32, (size.max_jobs,)),
             ("queue_order", np.int32, (size.max_queues,)),

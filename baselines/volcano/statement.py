@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gangline.baselines.volcano.gang import gang_ready
 from gangline.baselines.volcano.queues import charge_queue
 from gangline.baselines.volcano.session import assume, update_job_share
 from gangline.baselines.volcano.state import Status
@@ -76,6 +77,8 @@ def _move_task(w: Any, k: Any, slot: int, ps: int, n: int, status: int, sign: in
             node.pipelined[r] += sign * request[r]
         job.allocated[r] += sign * request[r]
     node.num_pods += sign
+    job.is_dirty = True
+    job.is_ready = gang_ready(w, k, slot)
     if status == Status.ALLOCATED and k.gpu != NONE and w.params.gpu_resource == k.gpu:
         if request[k.gpu] % ONE_GPU != 0:
             node.fractions += sign
@@ -103,6 +106,8 @@ def _move_victim(w: Any, k: Any, p: int, sign: int) -> None:
         node.releasing[r] += sign * pod.held[r]
         job.allocated[r] -= sign * request[r]
     node.num_pods -= sign
+    job.is_dirty = True
+    job.is_ready = gang_ready(w, k, pod.job)
     update_job_share(k, pod.job)
     charge_queue(k, job.queue, request, -sign)
     charge_domains(w, k, pod.node, request, -sign)
@@ -193,6 +198,7 @@ def _write(w: Any, k: Any, start: int, out: Any) -> bool:
         if op.status == Status.RELEASING and k.num_evicted < len(k.evicted_now):
             k.evicted_now[k.num_evicted] = op.pod
             k.num_evicted += 1
+            k.total_evicted += 1
     if out.num_commands > first:
         out.num_transactions += 1
     return True

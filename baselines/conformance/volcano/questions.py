@@ -714,7 +714,7 @@ def gang_bundle_order(case: Case) -> Outcome:
     for i, bundle in enumerate(given):
         record = k["bundles"][i]
         record["is_whole"] = bundle["type"] == "whole"
-        record["order"] = bundle["job_priority"] if by_priority else 0
+        record["order"] = bundle.get("job_priority", 0) if by_priority else 0
         if queues:
             record["order"] = queues.index(bundle.get("queue", ""))
         amounts = [vectors.of(side)[0] for side in (case["need"], bundle["local"], bundle.get("global"))]
