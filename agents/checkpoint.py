@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 import pickle
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from gangline.agents.sb3_env import BatchVecEnv
 from gangline.envs.errors import GanglineError
+
+if TYPE_CHECKING:
+    from gangline.agents.sb3_env import BatchVecEnv
 
 NAME = "checkpoint.pt"
 
@@ -36,6 +40,11 @@ def save(model: Any, env: BatchVecEnv, folder: Path) -> Path:
         "numpy_random": np.random.get_state(),  # noqa: NPY002
         "python_random": random.getstate(),
     }
+    return write(content, folder)
+
+
+def write(content: dict[str, Any], folder: Path) -> Path:
+    """Put a checkpoint in the place of the old one, whole; returns the file."""
     part = folder / f"{NAME}.part"
     with part.open("wb") as file:
         torch.save(content, file)
@@ -51,17 +60,10 @@ def restore(model: Any, env: BatchVecEnv, folder: Path) -> None:
     Raises:
         GanglineError: no checkpoint, or one that cannot be read.
     """
-    path = folder / NAME
-    if not path.exists():
-        raise GanglineError(f"{folder} holds no {NAME}, expected the folder of a run that has begun training")
-    try:
-        content = torch.load(path, weights_only=False)
+    with reading(folder) as content:
         model.policy.load_state_dict(content["policy"])
         model.policy.optimizer.load_state_dict(content["optimizer"])
         env.restore(content["environments"])
-    except (RuntimeError, KeyError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise GanglineError(f"{path} does not belong to this configuration or is damaged ({reason})") from None
     model.num_timesteps = content["num_timesteps"]
     model._n_updates = content["n_updates"]
     model._last_obs = content["last_observation"]
@@ -69,6 +71,23 @@ def restore(model: Any, env: BatchVecEnv, folder: Path) -> None:
     torch.set_rng_state(content["torch_random"])
     np.random.set_state(content["numpy_random"])  # noqa: NPY002
     random.setstate(content["python_random"])
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[dict[str, Any]]:
+    """The content of a folder's checkpoint; an error while it is taken over says that it does not fit.
+
+    Raises:
+        GanglineError: no checkpoint, or one that cannot be read or does not belong here.
+    """
+    path = folder / NAME
+    if not path.exists():
+        raise GanglineError(f"{folder} holds no {NAME}, expected the folder of a run that has begun training")
+    try:
+        yield torch.load(path, weights_only=False)
+    except (RuntimeError, KeyError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise GanglineError(f"{path} does not belong to this configuration or is damaged ({reason})") from None
 
 
 def steps_in(folder: Path) -> int:

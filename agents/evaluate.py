@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gangline.baselines.base import CompiledScheduler
+from gangline.agents.batches import SeveralAgents, batch_of
+from gangline.baselines.base import CompiledScheduler, Scheduler, run_python
 from gangline.envs import metrics
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import WorldConfig
@@ -45,6 +46,33 @@ class GreedyPolicy:
 
 
 @dataclass(frozen=True)
+class SeveralPolicy:
+    """A trained model of agents/ppo.py that acts for tenants or roles, each from what that agent sees."""
+
+    model: Any
+
+    def batch(self, config: WorldConfig) -> SeveralAgents:
+        """An environment of the kind that it acts in, with a log."""
+        return batch_of(config, 1, self.model.who, keep_log=True)
+
+    def act(self, batch: SeveralAgents) -> None:
+        """Write the actions of those that have a choice; the others wait."""
+        batch.actions[:] = WAIT
+        choice = batch.masks[0].sum(axis=1) > 1
+        if choice.any():
+            seen, masks = batch.observations[0][choice], batch.masks[0][choice]
+            batch.actions[0, choice], _ = self.model.predict(seen, action_masks=masks)
+
+
+Actor = CompiledScheduler | Scheduler | Policy | SeveralPolicy
+
+
+def policy_of(model: Any) -> GreedyPolicy | SeveralPolicy:
+    """How a trained model takes part in a comparison."""
+    return GreedyPolicy(model) if getattr(model, "who", "cluster") == "cluster" else SeveralPolicy(model)
+
+
+@dataclass(frozen=True)
 class Run:
     """What one scheduler did in one episode."""
 
@@ -54,27 +82,31 @@ class Run:
     report: metrics.Report
 
 
-def play(
-    config: WorldConfig, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]
-) -> metrics.Report:
-    """One episode of `config` under a baseline or a policy, from the first decision to the horizon."""
-    return play_on(Batch(config, 1, keep_log=True), actor, trace, options)[0]
+def play(config: WorldConfig, actor: Actor, trace: int, options: Mapping[str, Any]) -> metrics.Report:
+    """One episode of `config` under a scheduler or a policy, from the first decision to the horizon."""
+    return play_on(stage_for(config, actor), actor, trace, options)[0]
 
 
-def play_on(
-    batch: Batch, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any]
-) -> tuple[metrics.Report, float | None]:
-    """The same on a batch of one with a log; returns the report and the measured load."""
+def stage_for(config: WorldConfig, actor: Actor) -> Any:
+    """A batch of one, with a log, in which an actor can act."""
+    return actor.batch(config) if isinstance(actor, SeveralPolicy) else Batch(config, 1, keep_log=True)
+
+
+def play_on(batch: Any, actor: Actor, trace: int, options: Mapping[str, Any]) -> tuple[metrics.Report, float | None]:
+    """The same on a batch that `stage_for` has made; returns the report and the measured load."""
+    inner: Batch = getattr(batch, "batch", batch)
     episode = batch.reset_one(0, trace, {"trace": trace, **options})
+    inner.warm(0)
+    start = metrics.snapshot(inner.world_of(0))
     if isinstance(actor, CompiledScheduler):
-        batch.warm(0)
-        start = metrics.snapshot(batch.world_of(0))
-        run_baseline(batch, actor)
+        run_baseline(inner, actor)
+    elif hasattr(actor, "decide"):
+        _run_python(inner, actor)
     else:
-        batch.begin(0, 1)
-        start = metrics.snapshot(batch.world_of(0))
-        _run_policy(batch, actor)
-    return metrics.measure(batch.world_of(0), start), episode.load
+        batch.reset_one(0, trace, {"trace": trace, **options})
+        batch.begin(0, 1)  # goes on to the first choice: what is measured begins before it, as for a baseline
+        _run_policy(batch, inner, actor)
+    return metrics.measure(inner.world_of(0), start), episode.load
 
 
 @dataclass(frozen=True)
@@ -170,25 +202,40 @@ def run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
     world.check()
 
 
-def _run_policy(batch: Batch, policy: Policy) -> None:
-    env = batch.envs[0]
+def _run_python(batch: Batch, scheduler: Scheduler) -> None:
+    """Let a scheduler written in Python run a warmed-up batch of one to its horizon."""
+    world = batch.world_of(0)
+    begin_ms, end_ms = int(batch.begins[0]), int(batch.ends[0])
+    if hasattr(scheduler, "begin"):
+        scheduler.begin(world, begin_ms, end_ms)
+    run_python(world, scheduler, None if end_ms >= NEVER else end_ms)
+
+
+def _run_policy(batch: Any, inner: Batch, policy: Policy | SeveralPolicy) -> None:
+    env = inner.envs[0]
     while not (env["terminated"] or env["truncated"]):
-        batch.actions[0] = policy.act(batch.observations[0], batch.masks[0])
+        if isinstance(policy, SeveralPolicy):
+            policy.act(batch)
+        else:
+            batch.actions[0] = policy.act(batch.observations[0], batch.masks[0])
         batch.step(0, 1)
 
 
 def compare(
     config: WorldConfig,
-    actors: Mapping[str, CompiledScheduler | Policy],
+    actors: Mapping[str, Actor],
     traces: Sequence[int],
     options: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Run]:
     """Every actor on every trace, trace by trace."""
-    batch = Batch(config, 1, keep_log=True)
+    stages: dict[str, Any] = {}
     for trace in traces:
         for name, actor in actors.items():
             if progress is not None:
                 progress(name, trace)
-            report, load = play_on(batch, actor, trace, options or {})
+            kind = actor.model.who if isinstance(actor, SeveralPolicy) else "cluster"
+            if kind not in stages:
+                stages[kind] = stage_for(config, actor)
+            report, load = play_on(stages[kind], actor, trace, options or {})
             yield Run(name, trace, load, report)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +12,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from gangline.agents import checkpoint, learning_curve
 from gangline.agents.buffer import TimeDiscountedBuffer
-from gangline.agents.policies import KernelPolicy, Layout
+from gangline.agents.keeper import Keeper, Report, Stopped
+from gangline.agents.kernel_net import Layout
+from gangline.agents.policies import KernelPolicy
 from gangline.agents.sb3_env import BatchVecEnv
 from gangline.envs.config import WorldConfig
-
-Report = Callable[[int, float | None], None]
-
-
-@dataclass
-class Keeper:
-    """Where and how often a run is checkpointed, and whether it has been asked to stop.
-
-    Attributes:
-        folder: the checkpoint goes there.
-        every_s: seconds between checkpoints.
-        resume: begin from the folder's checkpoint.
-        stop: set to end training at the next update, after a checkpoint.
-        steps_before: steps of earlier sessions of the run.
-    """
-
-    folder: Path
-    every_s: float = 60.0
-    resume: bool = False
-    stop: bool = False
-    steps_before: int = 0
-
-
-class Stopped(Exception):
-    """Training was asked to stop; the run can be resumed."""
 
 
 class Progress(BaseCallback):
@@ -111,7 +86,48 @@ def train(
     """
     torch.set_num_threads(1)  # two threads beside any other load run many times slower
     env = BatchVecEnv(world, num_envs, seed=seed)
-    model = MaskablePPO(
+    model = new_model(
+        env,
+        seed=seed,
+        log_dir=log_dir,
+        steps_per_rollout=steps_per_rollout,
+        batch_size=batch_size,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        entropy_weight=entropy_weight,
+        gae_lambda=gae_lambda,
+        clip_range=clip_range,
+        hidden=hidden,
+    )
+    left = total_steps
+    resumes = keeper is not None and keeper.resume
+    if keeper is not None and keeper.resume:
+        checkpoint.restore(model, env, keeper.folder)
+        left = total_steps - model.num_timesteps
+        keeper.steps_before = model.num_timesteps
+    if keeper is not None:
+        learning_curve.cut(keeper.folder, keeper.steps_before)
+    if left > 0:
+        model.learn(left, callback=Progress(report, keeper), tb_log_name="tensorboard", reset_num_timesteps=not resumes)
+    return model
+
+
+def new_model(
+    env: BatchVecEnv,
+    *,
+    seed: int,
+    log_dir: Path | None = None,
+    steps_per_rollout: int = 128,
+    batch_size: int = 1024,
+    epochs: int = 4,
+    learning_rate: float = 1e-3,
+    entropy_weight: float = 0.005,
+    gae_lambda: float = 0.95,
+    clip_range: float = 0.2,
+    hidden: int = 32,
+) -> MaskablePPO:
+    """An untrained model on a batch; arguments as those of `train`."""
+    return MaskablePPO(
         KernelPolicy,
         env,
         learning_rate=learning_rate,
@@ -129,17 +145,6 @@ def train(
         seed=seed,
         device="cpu",
     )
-    left = total_steps
-    resumes = keeper is not None and keeper.resume
-    if keeper is not None and keeper.resume:
-        checkpoint.restore(model, env, keeper.folder)
-        left = total_steps - model.num_timesteps
-        keeper.steps_before = model.num_timesteps
-    if keeper is not None:
-        learning_curve.cut(keeper.folder, keeper.steps_before)
-    if left > 0:
-        model.learn(left, callback=Progress(report, keeper), tb_log_name="tensorboard", reset_num_timesteps=not resumes)
-    return model
 
 
 def save(model: MaskablePPO, path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gangline.agents.keeper import Keeper, Stopped
 from gangline.envs import config as configs
 from gangline.envs.config import WorldConfig, from_mapping, load_world, merged
 from gangline.envs.errors import GanglineError, unknown_name
@@ -30,6 +31,7 @@ HELP = """Train an agent, then compare it with baselines on held-out jobs.
   python train.py env=small agent.total_steps=500000 seed=3
   python train.py env=small seeds=3                   three agents, with seeds 0, 1 and 2, in one table
   python train.py experiment=smoke                    seconds, to see that everything works
+  python train.py engine=rllib num_env_runners=8 address=auto env.time.mode=tick      on a Ray cluster (docs/rllib.md)
   python train.py resume=runs/2026-01-31_12-00-00     go on from the last checkpoint, exactly (Ctrl-C saves one)
 
 Groups, chosen by name (configs/<group>/<name>.yaml):
@@ -106,7 +108,7 @@ def compose(arguments: Sequence[str]) -> TrainConfig:
     root = configs.folder("env").parent.resolve()
     groups = {p.name: sorted(q.stem for q in p.glob("*.yaml")) for p in root.iterdir() if p.is_dir()}
     overrides = []
-    for argument in arguments:
+    for argument in _in_long_form(arguments):
         key, equals, value = argument.partition("=")
         if not equals:
             raise GanglineError(f"argument {argument!r}, expected key=value, for example env=philly64 (see --help)")
@@ -126,6 +128,23 @@ def compose(arguments: Sequence[str]) -> TrainConfig:
     return from_mapping(TrainConfig, {str(k): v for k, v in values.items()})
 
 
+def _in_long_form(arguments: Sequence[str]) -> Iterator[str]:
+    """`engine=rllib` and what goes with it, as settings of the agent."""
+    engines = [a.partition("=")[2] for a in arguments if a.partition("=")[0] == "engine"]
+    for name in engines:
+        configs.one_of("engine", name, ("rllib",))
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "engine":
+            yield "agent=rllib"
+        elif key in ("num_env_runners", "address"):
+            if not engines:
+                raise GanglineError(f"{key}={value} without engine=rllib, expected both")
+            yield f"agent.{argument}"
+        else:
+            yield argument
+
+
 def world_of(config: TrainConfig) -> WorldConfig:
     """The training world: the environment's settings with the workload's on top."""
     return load_world(merged(config.env, {"workload": config.workload} if config.workload else {}))
@@ -142,7 +161,6 @@ def held_out(config: TrainConfig, world: WorldConfig) -> WorldConfig:
 def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     """Train, evaluate, report; returns the run's folder."""
     from gangline.agents import evaluate, report
-    from gangline.agents.evaluate import GreedyPolicy
     from gangline.baselines import base
     from gangline.envs.cluster_env import Batch
 
@@ -160,6 +178,8 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     algorithm, settings = _algorithm(config.agent)
     first = Batch(world, 1)  # finds fault with the settings before anything is written
     Batch(test_world, 1)
+    if hasattr(algorithm, "check"):
+        algorithm.check(world, **settings)
     folder = Path(config.resume) if config.resume is not None else _new_folder(config)
     if config.resume is None:
         _write_config(config, folder)
@@ -175,7 +195,7 @@ def run(config: TrainConfig, arguments: list[str], console: Console) -> Path:
     actors: dict[str, Any] = dict(baselines)
     for seed, place in places.items():
         name = "trained" if len(places) == 1 else f"trained, seed {seed}"
-        actors[name] = GreedyPolicy(algorithm.load(place / "model.zip"))
+        actors[name] = evaluate.policy_of(algorithm.load(place / "model.zip"))
     traces = [config.evaluation.first_trace + i for i in range(config.evaluation.traces)]
     runs = []
     with _progress(console) as bar:
@@ -212,7 +232,7 @@ def _train_one(
     """Train the agent of one seed, from the beginning or from its checkpoint, and save it."""
     place.mkdir(exist_ok=True)
     started = time.perf_counter()
-    keeper = algorithm.Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
+    keeper = Keeper(place, config.checkpoint_every_s, resume=(place / "checkpoint.pt").exists())
     with _progress(console) as bar:
         task = bar.add_task(f"training, seed {seed}", total=settings["total_steps"], score="")
 
@@ -222,7 +242,7 @@ def _train_one(
         with _stops_at_the_next_update(keeper):
             try:
                 model = algorithm.train(world, seed=seed, report=tell, log_dir=place, keeper=keeper, **settings)
-            except algorithm.Stopped:
+            except Stopped:
                 folder = place if config.seeds == 1 else place.parent
                 raise KeyboardInterrupt(f"go on with: python train.py resume={folder}") from None
     seconds = time.perf_counter() - started
@@ -249,6 +269,10 @@ def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
         known = inspect.signature(module.train).parameters
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "ray":
+            raise GanglineError(
+                'engine=rllib needs ray, expected pip install "gangline[rllib]" (docs/rllib.md)'
+            ) from None
         if isinstance(error, ImportError) and error.name in ("torch", "sb3_contrib", "stable_baselines3"):
             raise GanglineError(f'training needs {error.name}, expected pip install "gangline[train]"') from None
         raise GanglineError(f"agent {name!r} cannot be used ({error}), expected a module with train()") from None

@@ -26,6 +26,7 @@ from gangline.envs.core.driver import compile_decide, reorder_queue
 from gangline.envs.core.placement import Rule
 from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
+from gangline.envs.core.simulator import MAX_CYCLES_WITHOUT_CHANGE
 from gangline.envs.core.spec import Command
 from gangline.envs.core.types import SizeClass
 from gangline.envs.core.view import ClusterView
@@ -70,6 +71,28 @@ class CompiledScheduler:
         set_queue_order(world, self.queue_order)
         cells = np.full(self.scratch_cells(world.size), -1, np.int64)
         return np.concatenate([self.private.reshape(1).view(np.uint8).reshape(-1), cells.view(np.uint8)])
+
+
+def run_python(world: World, scheduler: Scheduler, until_ms: int | None = None) -> None:
+    """Let a scheduler written in Python run a world until a time (None: until nothing happens any more).
+
+    It is asked at every instant at which something happens, and again until it answers with nothing.
+
+    Raises:
+        RuntimeError: it goes on giving transactions of which none can be applied.
+    """
+    view = ClusterView(world)
+    while (time_ms := world.next_event_ms()) is not None and (until_ms is None or time_ms <= until_ms):
+        world.advance(time_ms)
+        in_vain = 0
+        while transactions := scheduler.decide(view):
+            in_vain = 0 if "ok" in world.apply(transactions) else in_vain + 1
+            if in_vain >= MAX_CYCLES_WITHOUT_CHANGE:
+                raise RuntimeError(
+                    f"scheduler {scheduler.name!r} gave {in_vain} transactions of which none applies, at {time_ms} ms"
+                )
+    if until_ms is not None:
+        world.advance(until_ms)
 
 
 def set_queue_order(world: World, order: QueueOrder) -> None:
