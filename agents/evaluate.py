@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def play_on(batch: Any, actor: Actor, trace: int, options: Mapping[str, Any]) ->
     if isinstance(actor, CompiledScheduler):
         run_baseline(inner, actor)
     elif hasattr(actor, "decide"):
-        _run_python(inner, actor)
+        _run_python(inner, cast(Scheduler, actor))
     else:
         batch.reset_one(0, trace, {"trace": trace, **options})
         batch.begin(0, 1)  # goes on to the first choice: what is measured begins before it, as for a baseline

@@ -56,7 +56,7 @@ def train(
     gae_lambda: float = 0.95,
     clip_range: float = 0.2,
     hidden: int = 32,
-    forced_share: float = 0.125,
+    forced_share: float = 0.0625,
     paired: int = 1,
     clone: str | None = None,
     clone_options: Mapping[str, Any] | None = None,
@@ -342,7 +342,7 @@ class Settings:
     value_weight: float = 0.5
     gae_lambda: float = 0.95
     clip_range: float = 0.2
-    forced_share: float = 0.125
+    forced_share: float = 0.0625
     paired: int = 1
 
     def check(self, num_envs: int) -> None:
@@ -403,7 +403,7 @@ class Learner:
 
     Attributes:
         num_steps: steps of reinforcement learning over all environments; num_cloned: of imitation.
-        scores: returns of the last episodes, mean over agents.
+        scores: returns of the last episodes that the policy has ended, mean over agents.
     """
 
     def __init__(self, batch: SeveralAgents, net: PolicyNet, settings: Settings, seed: int) -> None:
@@ -542,7 +542,8 @@ class Learner:
         cut = ends & ~terminated
         beyond[cut] = self._values_now(cut)
         for i in np.flatnonzero(ends).tolist():
-            self.scores = [*self.scores[-99:], float(self._sums[i])] if over[i] else self.scores
+            if over[i] and teacher is None:
+                self.scores = [*self.scores[-99:], float(self._sums[i])]
             self._next_episode(i)
             batch.begin(i, i + 1)
             if teacher is not None:

@@ -265,6 +265,8 @@ def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     settings = dict(agent)
     name = settings.pop("name", "maskable_ppo")
+    if not isinstance(name, str):
+        raise GanglineError(f"agent.name is {name!r}, expected a module of yours, as agent.name=my_package.my_agent")
     try:
         module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
         known = inspect.signature(module.train).parameters

@@ -69,3 +69,28 @@ def test_bad_input_is_one_line_and_leaves_nothing_behind(arguments, want, tmp_pa
     error = capsys.readouterr().err
     assert want in error and error.count("\n") == 1
     assert not folder.exists()
+
+
+OWN = """
+from gangline.agents import ppo
+from gangline.agents.ppo import load, save
+
+def train(world, *, total_steps, seed, report, log_dir=None, keeper=None, boldness=1):
+    assert boldness == 3
+    return ppo.train(world, total_steps=total_steps, seed=seed, report=report, num_envs=4, steps_per_rollout=16)
+"""
+
+
+def test_an_agent_of_ones_own_is_a_module_with_three_functions(tmp_path, monkeypatch, capsys):
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "my_agent.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = ["agent=own", "agent.name=my_package.my_agent", "agent.total_steps=64", *TINY[1:2], *TINY[5:]]
+    assert main([*run, "agent.boldness=3", f"run_dir={tmp_path / 'run'}"]) == 0
+    assert "trained 64 steps" in capsys.readouterr().out
+    assert main([*run, "agent.baldness=3", f"run_dir={tmp_path / 'other'}"]) == 2
+    assert "did you mean 'boldness'?" in capsys.readouterr().err
+    assert main(["agent=own", f"run_dir={tmp_path / 'other'}"]) == 2
+    assert "agent.name is None, expected a module of yours" in capsys.readouterr().err
