@@ -248,8 +248,8 @@ MEASURES: dict[str, tuple[str, Callable[[Played], Any]]] = {
 
 
 def words_of(measure: str) -> tuple[str, Callable[[Played], Any]]:
-    """A measure's words and function: a key of MEASURES; `wait of X` with X a team, a job or `64-GPU jobs`; `end of JOB`;
-    `GPU-hours of TEAM`.
+    """A measure's words and function: a key of MEASURES; `wait of X` with X a team, a job, `64-GPU jobs` or
+    `small jobs`, the jobs of a stream; `end of JOB`; `GPU-hours of TEAM`.
 
     Raises:
         GanglineError: there is no such measure.
@@ -264,10 +264,14 @@ def words_of(measure: str) -> tuple[str, Callable[[Played], Any]]:
 
 
 def _chosen(played: Played, whom: str) -> np.ndarray:
-    """(num_jobs,) bool: the jobs of a team, of a size, or the one of that name."""
-    sized = re.fullmatch(r"(\d+)-GPU jobs", whom)
-    if sized:
+    """(num_jobs,) bool: the jobs of a team, of a size (`64-GPU jobs`), of a stream (`small jobs`), or one by name."""
+    kind = whom.removesuffix(" jobs")
+    sized = re.fullmatch(r"(\d+)-GPU", kind)
+    if kind != whom and sized:
         return played.jobs["gpus"] == int(sized[1]) * ONE_GPU  # type: ignore[no-any-return]
+    if kind != whom:
+        rows = [row for row, name in enumerate(played.names) if re.fullmatch(rf"{re.escape(kind)}-\d+", name)]
+        return np.isin(played.jobs["row"], rows)
     if whom in played.tenants:
         return played.jobs["tenant"] == played.tenants.index(whom)  # type: ignore[no-any-return]
     if whom not in played.names:
@@ -418,8 +422,3 @@ def print_part(scenario: str, which: str, out: str | None, seed: int, tell: Call
     from gangline.agents.scenario_picture import write_picture
 
     tell(f"picture: {write_picture(found.title, played, out or f'{path.stem}-{which}.png')}")
-
-
-def mapping_of(scenario: Scenario) -> Mapping[str, Any]:
-    """The world of a scenario as plain settings."""
-    return scenario.world

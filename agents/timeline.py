@@ -163,8 +163,8 @@ class _Jobs:
         changed = np.flatnonzero(
             (self.phase != before.phase) | (self.bound != before.bound) | (self.preemptions != before.preemptions)
         )
-        told = ((row, self._told(before, timeline, int(row))) for row in changed)
-        return [(now_ms, int(row), text) for row, text in told if text]
+        told = [(now_ms, int(row), self._told(before, timeline, int(row))) for row in changed]
+        return sorted((line for line in told if line[2]), key=lambda line: _order(line[2]))
 
     def _told(self, before: _Jobs, timeline: Timeline, row: int) -> str:
         was, now = before.phase[row], self.phase[row]
@@ -189,3 +189,8 @@ class _Jobs:
         elif now == RUNS and bound != before.bound[row] and pods > 1:
             words.append(f"has {bound} of its {pods} pods")
         return ", ".join(words)
+
+
+def _order(text: str) -> int:
+    """What makes room is told before what fills it."""
+    return 0 if text.startswith("ends") else 1 if text.startswith("is stopped") else 2

@@ -57,6 +57,7 @@ class ListedJob:
 @dataclass(frozen=True)
 class _Options:
     jobs: tuple[ListedJob, ...] = field(default_factory=tuple)
+    only: tuple[str, ...] | None = None  # tenants whose jobs come; None = all
 
 
 class Listing:
@@ -74,11 +75,14 @@ class Listing:
         Raises:
             GanglineError: an unknown key, a name that is there twice, a time that makes no sense, a wrong sbatch line.
         """
-        self.entries = from_mapping(_Options, options, "workload.options").jobs
-        if not self.entries:
+        given = from_mapping(_Options, options, "workload.options")
+        if not given.jobs:
             raise GanglineError("workload.options.jobs is empty, expected at least one job")
-        for i, entry in enumerate(self.entries):
+        for i, entry in enumerate(given.jobs):
             _check(entry, f"workload.options.jobs[{i}]")
+        for tenant in given.only or ():
+            one_of("tenant in workload.options.only", tenant, {entry.tenant for entry in given.jobs})
+        self.entries = tuple(e for e in given.jobs if given.only is None or e.tenant in given.only)
         self.tenants = tuple(dict.fromkeys(entry.tenant for entry in self.entries))
         self.requests = tuple(None if e.sbatch is None else read_command(e.sbatch) for e in self.entries)
         specs = [_job_spec(e, r, i) for i, (e, r) in enumerate(zip(self.entries, self.requests, strict=True))]
