@@ -31,6 +31,7 @@ from gangline.envs.errors import GanglineError, unknown_name
 from gangline.envs.worlds import ListedSource, build_world
 
 MOST_STORY_LINES = 24
+NUM_LOOKS = 1400  # at a long run: as many as the picture has columns
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ def play(scenario: Scenario, path: Path, part: Part, label: str, *, seed: int = 
     the_world = World(spec, trace)
     start = metrics.snapshot(the_world)
     until_ms = None if episode.end_ms >= NEVER else episode.end_ms
-    timeline = follow(the_world, scheduler, until_ms, names)
+    every_ms = None if part.story or until_ms is None else max(1, until_ms // NUM_LOOKS)
+    timeline = follow(the_world, scheduler, until_ms, names, every_ms=every_ms)
     window = metrics.window_of(the_world, start)
     return Played(
         label=label,
@@ -299,10 +301,7 @@ def held_gpu_h(played: Played, tenant: str) -> float | None:
     """GPU-hours that a team held."""
     if tenant not in played.tenants:
         raise unknown_name("team", tenant, played.tenants)
-    timeline = played.timeline
-    lengths = np.diff([*timeline.times_ms, timeline.end_ms]) / HOUR_MS
-    held = [timeline.held(time_ms)[played.tenants.index(tenant)] for time_ms in timeline.times_ms]
-    return float(np.dot(lengths, held))
+    return played.report.tenants[tenant]["held_gpu_h"]
 
 
 _OF: dict[str, tuple[str, Callable[[Played, str], Any]]] = {
@@ -343,7 +342,7 @@ def who_holds(played: Played, hour: float) -> str:
         if not queue.is_cohort
     }
     parts = []
-    for tenant, gpus in zip(played.tenants, held, strict=False):
+    for tenant, gpus in sorted(zip(played.tenants, held, strict=False)):
         own = nominal.get(tenant)
         if own is None:
             parts.append(f"{tenant} {gpus} GPUs")

@@ -1,7 +1,7 @@
 """What happened in a run, instant by instant: who held which GPU, what became of each job, the story in words.
 
-`follow(world, scheduler, until_ms, names)` runs a world to a time and notes every instant at which something happened.
-The scheduler keeps its memory between the instants, so that the run is the one that `World.run` alone would give.
+`follow(world, scheduler, until_ms, names)` runs a world to a time and notes every instant at which something happened, or
+the state at equal distances where that would be too much. The scheduler keeps its memory between the instants, so that the run is the one that `World.run` alone would give.
 """
 
 from __future__ import annotations
@@ -66,8 +66,23 @@ class Timeline:
         return [(times[a] / HOUR_MS, times[b] / HOUR_MS) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def follow(world: World, scheduler: CompiledScheduler, until_ms: int | None, names: Sequence[str]) -> Timeline:
-    """Run a fresh world to a time (None: until nothing happens any more) and note what happens."""
+def follow(
+    world: World,
+    scheduler: CompiledScheduler,
+    until_ms: int | None,
+    names: Sequence[str],
+    *,
+    every_ms: int | None = None,
+) -> Timeline:
+    """Run a fresh world to a time (None: until nothing happens any more) and note what happens.
+
+    Args:
+        world: with a trace.
+        scheduler: at its door.
+        until_ms: end.
+        names: of the jobs, by row.
+        every_ms: note the state at these distances only, without a story; needs an end. None = every instant.
+    """
     assert world.trace is not None
     trace = world.trace
     totals = np.concatenate([[0], np.cumsum(trace.pod_sets["count"].astype(np.int64))])
@@ -81,9 +96,14 @@ def follow(world: World, scheduler: CompiledScheduler, until_ms: int | None, nam
     door = _OneMemory(scheduler, world)
     before = _Jobs.of(world, timeline)
     while (at_ms := world.next_event_ms()) is not None and (until_ms is None or at_ms <= until_ms):
+        if every_ms is not None:
+            at_ms = world.now_ms // every_ms * every_ms + every_ms if timeline.times_ms else at_ms
+            if until_ms is None or at_ms > until_ms:
+                break
         world.run(door, at_ms)
         now = _Jobs.of(world, timeline)
-        timeline.story += now.since(before, timeline, world.now_ms)
+        if every_ms is None:
+            timeline.story += now.since(before, timeline, world.now_ms)
         timeline.times_ms.append(world.now_ms)
         timeline.holders.append(_gpu_holders(world))
         timeline.phases.append(now.phase)

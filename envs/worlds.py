@@ -196,7 +196,7 @@ def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...],
         for tenant in tenants:
             if tenant not in nominal_gpus:
                 raise unknown_name("ClusterQueue of a tenant", tenant, nominal_gpus)
-        tenants = tuple(dict.fromkeys([*nominal_gpus, *tenants]))
+        tenants = tuple(dict.fromkeys([*tenants, *nominal_gpus]))  # the workload counts its own from 0
     by_name = settings.weights or nominal_gpus
     for tenant in by_name:
         if tenant not in tenants:

@@ -9,7 +9,7 @@
           - {name: web, tenant: inference, kind: service, hours: 72, gpus: 2, priority: 10}
           - {name: fit, tenant: research, every_h: 0.5, hours: 4, spread: 0.8, pods: 8, gpus: 1}   # a stream
 
-A stream's gaps are exponential with mean `every_h`, from `at_h` to `until_h` or the horizon; its run times lognormal
+A stream's gaps are exponential with mean `every_h` (`batch` jobs at once), from `at_h` to `until_h` or the horizon; its run times lognormal
 with median `hours` and standard deviation `spread` of the logarithm (0 = all alike).
 """
 
@@ -50,6 +50,7 @@ class ListedJob:
     limit_h: float | None = None  # walltime claim, for `claims: own`
     sbatch: str | None = None  # its nodes, GPUs, limit and QOS instead of the above
     every_h: float | None = None  # mean gap: a stream
+    batch: int = 1  # jobs that a stream submits at once
     spread: float = 0.0
     until_h: float | None = None
 
@@ -134,7 +135,7 @@ def _check(entry: ListedJob, where: str) -> None:
         if not getattr(entry, key):
             raise GanglineError(f"{where}.{key} is missing, expected a name")
     one_of(f"{where}.kind", entry.kind, KINDS)
-    for key, least in (("at_h", 0), ("pods", 1), ("gpus", 0), ("spread", 0)):
+    for key, least in (("at_h", 0), ("pods", 1), ("gpus", 0), ("spread", 0), ("batch", 1)):
         if not getattr(entry, key) >= least:
             raise GanglineError(f"{where}.{key} is {getattr(entry, key)}, expected at least {least}")
     for key in ("hours", "every_h", "limit_h"):
@@ -173,5 +174,5 @@ def _submissions(entry: ListedJob, rng: np.random.Generator, horizon_ms: int | N
         raise GanglineError(f"stream {entry.name!r} has no end, expected until_h or episode.horizon_h")
     times: list[int] = []
     while (start := start + rng.exponential(entry.every_h * HOUR_MS)) < min(ends) and len(times) <= MOST_JOBS:
-        times.append(round(start))
+        times += [round(start)] * entry.batch
     return times
