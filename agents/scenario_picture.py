@@ -108,7 +108,8 @@ def _draw_gpus(axes: Any, played: Played, paint: _Paint, end_h: float) -> None:
     timeline = played.timeline
     times = np.linspace(0, timeline.end_ms, COLUMNS, endpoint=False)
     instants = np.searchsorted(timeline.times_ms, times, side="right") - 1
-    pixels = np.stack([_pixels(timeline, i, paint.of_row(played)) for i in range(len(timeline.times_ms))] or [np.zeros(1, int)])
+    of_row = paint.of_row(played)
+    pixels = np.stack([_pixels(timeline, i, of_row) for i in range(len(timeline.times_ms))])
     picture = np.where(instants[:, None] >= 0, pixels[np.maximum(instants, 0)], 0).T
     colors = ["white", NO_PROGRESS, *(_color(k) for k in range(len(paint.names)))]
     num_gpus = len(picture)
