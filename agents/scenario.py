@@ -396,9 +396,9 @@ def print_part(scenario: str, which: str, out: str | None, seed: int, tell: Call
     found, path = load(scenario)
     part: Part = getattr(found, which)
     tell(f"{path.stem}: {found.title}")
-    tell(found.question)
-    if part.says:
-        tell(part.says)
+    for words in (found.question, part.says):
+        if words:
+            tell(words)
     played = []
     for label, case in part.cases.items():
         played.append(play(found, path, part, label, seed=seed))
