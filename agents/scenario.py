@@ -8,7 +8,7 @@ cases that are played one beside the other, and what to print of them. `run` tel
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,16 @@ from gangline.baselines.slurm import files as slurm_files
 from gangline.baselines.slurm.config import Request, RowRequests
 from gangline.baselines.volcano import files as volcano_files
 from gangline.envs import metrics
-from gangline.envs.config import WorldConfig, beside, folder, from_mapping, load_world, merged, read_yaml, scenario_names
+from gangline.envs.config import (
+    WorldConfig,
+    beside,
+    folder,
+    from_mapping,
+    load_world,
+    merged,
+    read_yaml,
+    scenario_names,
+)
 from gangline.envs.core.spec import HOUR_MS, WorldSpec
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import NEVER, ONE_GPU
@@ -184,8 +193,8 @@ def scheduler_of(case: Case, path: Path, source: ListedSource, trace: JobTrace) 
         config = volcano_files.read_config(beside_it["volcano"], *queues)
         options["volcano_config" if second else "config"] = config
     if beside_it["slurm"] is not None:
-        config = slurm_files.read_config(beside_it["slurm"], qos=beside_it["slurm_qos"], any_nodes=True)
-        options["config"] = replace(config, requests=_requests(source, trace))
+        site = slurm_files.read_config(beside_it["slurm"], qos=beside_it["slurm_qos"], any_nodes=True)
+        options["config"] = replace(site, requests=_requests(source, trace))
     for key, system in (("kueue", "kueue"), ("slurm", "slurm")):
         if beside_it[key] is not None and first != system:
             raise GanglineError(f"files.{key} beside scheduler {case.scheduler!r}, expected {system!r}")

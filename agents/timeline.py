@@ -1,7 +1,8 @@
 """What happened in a run, instant by instant: who held which GPU, what became of each job, the story in words.
 
-`follow(world, scheduler, until_ms, names)` runs a world to a time and notes every instant at which something happened, or
-the state at equal distances where that would be too much. The scheduler keeps its memory between the instants, so that the run is the one that `World.run` alone would give.
+`follow(world, scheduler, until_ms, names)` runs a world to a time and notes every instant at which something happened,
+or the state at equal distances where that would be too much. The scheduler keeps its memory between the instants, so
+that the run is the one that `World.run` alone would give.
 """
 
 from __future__ import annotations
@@ -192,13 +193,17 @@ class _Jobs:
         words = ["comes"] if was == NOT_THERE else []
         if self.preemptions[row] > before.preemptions[row] and now != ENDED:
             lost = self.lost[row] - before.lost[row]
-            words.append(f"is stopped, {lost:.1f} GPU-hours of its work are lost" if lost else "is stopped, no work is lost")
+            words.append(
+                f"is stopped, {lost:.1f} GPU-hours of its work are lost" if lost else "is stopped, no work is lost"
+            )
         if now == ENDED and was != ENDED:
             end = Outcome(int(self.outcome[row]))
             words.append("ends" if end == Outcome.DONE else f"ends ({end.name.lower()})")
         elif now == RUNS and was != RUNS:
             hung = self.hang[row]
-            wasted = f"; its pods have held GPUs without progress for {hung:.1f} GPU-hours" if was == STUCK and hung else ""
+            wasted = (
+                f"; its pods have held GPUs without progress for {hung:.1f} GPU-hours" if was == STUCK and hung else ""
+            )
             words.append(f"starts on {gpus:g} GPUs{wasted}")
         elif now == STUCK and bound and bound != before.bound[row]:
             words.append(f"has {bound} of its {pods} pods: they hold GPUs and make no progress")

@@ -231,7 +231,9 @@ def queues_of_manifests(path: str, flavors: Sequence[str]) -> list[QueueSpec]:
     for owner in (*site.cluster_queues.values(), *site.cohorts.values()):
         for flavor, _ in owner.quotas():
             if flavor not in flavors:
-                raise unknown_name(f"flavor of {owner.name!r} in {path} (nodes of the world have theirs)", flavor, flavors)
+                raise unknown_name(
+                    f"flavor of {owner.name!r} in {path} (nodes of the world have theirs)", flavor, flavors
+                )
     specs = site.queue_specs(lambda resource: ONE_GPU if resource.endswith("gpu") else 1)
     return [
         replace(q, quotas={(f, "gpu" if r.endswith("gpu") else r): quota for (f, r), quota in q.quotas.items()})

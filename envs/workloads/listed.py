@@ -9,8 +9,8 @@
           - {name: web, tenant: inference, kind: service, hours: 72, gpus: 2, priority: 10}
           - {name: fit, tenant: research, every_h: 0.5, hours: 4, spread: 0.8, pods: 8, gpus: 1}   # a stream
 
-A stream's gaps are exponential with mean `every_h` (`batch` jobs at once), from `at_h` to `until_h` or the horizon; its run times lognormal
-with median `hours` and standard deviation `spread` of the logarithm (0 = all alike).
+A stream's gaps are exponential with mean `every_h` (`batch` jobs at once), from `at_h` to `until_h` or the horizon; its
+run times lognormal with median `hours` and standard deviation `spread` of the logarithm (0 = all alike).
 """
 
 from __future__ import annotations

@@ -150,7 +150,9 @@ def test_a_may_preempt_borrowers_even_for_what_it_borrows_itself_and_b_may_not()
             {"name": "more", "tenant": first, "at_h": 2, "hours": 9, "pods": 3, "gpus": 8, "priority": 100},
             {"name": "late", "tenant": other, "at_h": 19, "hours": 1},
         ]
-        part = replace(found.run, cases={"it": found.run.cases["the design"]}, world={"workload": {"options": {"jobs": jobs}}})
+        part = replace(
+            found.run, cases={"it": found.run.cases["the design"]}, world={"workload": {"options": {"jobs": jobs}}}
+        )
         case = play(found, path, part, "it")
         assert held(case, 1.5)[first] == 24
         assert (wait_h(case, "more") == 0) is want_stopped, first
@@ -175,7 +177,9 @@ def test_with_room_in_the_quotas_the_gate_leaves_the_scheduler_as_it_was():
         {"name": f"j{i}", "tenant": ("team-a", "team-b")[i % 2], "at_h": i * 0.4, "hours": 1, "pods": 1 + i % 3}
         for i in range(12)
     ]
-    part = replace(found.run, cases=dict(zip("ab", cases, strict=True)), world={"workload": {"options": {"jobs": jobs}}})
+    part = replace(
+        found.run, cases=dict(zip("ab", cases, strict=True)), world={"workload": {"options": {"jobs": jobs}}}
+    )
     alone, gate = play(found, path, part, "a"), play(found, path, part, "b")
     for hour in np.arange(0, 6, 0.1):
         where = [case.timeline.holders[case.timeline.at(round(hour * HOUR_MS))] for case in (alone, gate)]

@@ -183,4 +183,6 @@ def test_queues_that_do_not_suit_the_world_are_one_line(tmp_path, text, want):
     path = written(tmp_path, "q.yaml", text)
     jobs = [{"name": "j", "tenant": "team-a"}]
     with pytest.raises(GanglineError, match=want):
-        build_world(load_world({"tenants": {"queues": str(path)}, "workload": {"name": "listed", "options": {"jobs": jobs}}}))
+        build_world(
+            load_world({"tenants": {"queues": str(path)}, "workload": {"name": "listed", "options": {"jobs": jobs}}})
+        )
