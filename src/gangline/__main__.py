@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _add_figures,
         _add_conformance,
         _add_speed,
+        _add_scenario,
     ):
         add(commands)
     options = parser.parse_args(arguments)
@@ -300,6 +301,32 @@ def _measure_speed(options: argparse.Namespace) -> None:
         tell=lambda what: print(f"measuring: {what}", file=sys.stderr, flush=True),
     )
     print(json.dumps(found.as_dict(), indent=1) if options.json else speed.write_table(found))
+
+
+def _add_scenario(commands: Any) -> None:
+    scenario = commands.add_parser("scenario", help="worked questions about shared clusters, played before and after")
+    actions = scenario.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list the scenarios")
+    listing.add_argument("--names", action="store_true", help="names only")
+    listing.set_defaults(run=_list_scenarios)
+    for which, what in (("run", "play the story, before and after"), ("compare", "set more schedulers side by side")):
+        part = actions.add_parser(which, help=what)
+        part.add_argument("name", help="a scenario of the list, or a YAML file")
+        part.add_argument("--out", help=f"PNG file to write (default: NAME-{which}.png)")
+        part.add_argument("--seed", type=int, default=0, help="of jobs that come as a stream (default: 0)")
+        part.set_defaults(run=_play_scenario)
+
+
+def _list_scenarios(options: argparse.Namespace) -> None:
+    from gangline.agents.scenario import print_list
+
+    print_list(options.names)
+
+
+def _play_scenario(options: argparse.Namespace) -> None:
+    from gangline.agents.scenario import print_part
+
+    print_part(options.name, options.action, options.out, options.seed, lambda line: print(line, flush=True))
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, object]:
