@@ -6,8 +6,9 @@ through the compiled door, a policy through the environment's step; both act on 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -19,6 +20,8 @@ from gangline.envs.cluster_env import Batch
 from gangline.envs.config import WorldConfig
 from gangline.envs.core.driver import run_scheduler
 from gangline.envs.core.types import NEVER
+from gangline.envs.recording import Recording
+from gangline.envs.worlds import Episode
 
 WAIT = 0
 
@@ -104,6 +107,82 @@ def play_on(batch: Any, actor: Actor, trace: int, options: Mapping[str, Any]) ->
         batch.begin(0, 1)  # goes on to the first choice: what is measured begins before it, as for a baseline
         _run_policy(batch, inner, actor)
     return metrics.measure(inner.world_of(0), start), episode.load
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run with its recording.
+
+    Attributes:
+        report: every metric over [first decision, horizon]; jobs as of the end of the drain.
+        window: what they are computed from.
+        recording: from the first decision to the end of the drain; closed.
+        decision_s: (n,) wall time of each instant of a baseline, or of each decision of a policy.
+        episode: the jobs.
+    """
+
+    report: metrics.Report
+    window: metrics.Window
+    recording: Recording
+    decision_s: np.ndarray
+    episode: Episode
+
+
+def play_recorded(
+    batch: Batch, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any], *, drain_ms: int = 0
+) -> Recorded:
+    """One episode on a batch of one with a log, every instant recorded; then a drain of at most `drain_ms`.
+
+    Arrivals stop at the horizon, and so do the integrals: the drain only lets jobs end. A policy needs a batch whose
+    configuration does not skip forced instants (`recordable`).
+    """
+    episode = batch.reset_one(0, trace, {"trace": trace, **options})
+    end_ms = int(batch.ends[0])
+    is_baseline = isinstance(actor, CompiledScheduler)
+    if is_baseline:
+        batch.warm(0)
+    else:
+        batch.begin(0, 1)
+    world = batch.world_of(0)
+    start = metrics.snapshot(world)
+    recording = Recording(world)
+    decision_s: list[float] = []
+    stop = None
+    for until_ms in (end_ms, None if end_ms >= NEVER else end_ms + drain_ms):
+        if until_ms is None or (stop is not None and drain_ms <= 0):
+            continue
+        if isinstance(actor, CompiledScheduler):
+            recording.run(actor, None if until_ms >= NEVER else until_ms, take_times=True)
+        else:
+            _run_recorded(batch, actor, recording, until_ms, decision_s)
+        stop = metrics.snapshot(world) if stop is None else stop
+    recording.close()
+    window = metrics.window_of(world, start, stop, recording)
+    report = metrics.report_of(window, world.names.tenants)
+    return Recorded(report, window, recording, np.array(recording.instant_s if is_baseline else decision_s), episode)
+
+
+def recordable(config: WorldConfig) -> WorldConfig:
+    """The same world, handing back every instant, also those without a choice, so that each can be noted."""
+    return replace(config, time=replace(config.time, skip_forced=False))
+
+
+def _run_recorded(batch: Batch, policy: Policy, recording: Recording, until_ms: int, seconds: list[float]) -> None:
+    """Let a policy play to a time on the world's clock, and note each instant."""
+    env, mask = batch.envs[0], batch.masks[0]
+    env["end_ms"] = until_ms
+    env["truncated"] = False
+    while not (env["terminated"] or env["truncated"]):
+        choices = np.flatnonzero(mask)
+        if len(choices) > 1:
+            began = time.perf_counter()
+            batch.actions[0] = policy.act(batch.observations[0], mask)
+            seconds.append(time.perf_counter() - began)
+        else:
+            batch.actions[0] = WAIT
+        batch.step(0, 1)
+        recording.note()
+    recording.world.check()
 
 
 def run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:

@@ -33,6 +33,7 @@ HELP = """Train an agent, then compare it with baselines on held-out jobs.
   python train.py agent=ppo agent.clone=fair_reclaim   our own PPO, imitating a hand rule first (docs/agents.md)
   python train.py agent=mappo env=tenants_small       one agent per tenant
   python train.py experiment=smoke                    seconds, to see that everything works
+  python train.py engine=rllib num_env_runners=8 address=auto env.time.mode=tick      on a Ray cluster (docs/rllib.md)
   python train.py resume=runs/2026-01-31_12-00-00     go on from the last checkpoint, exactly (Ctrl-C saves one)
 
 Groups, chosen by name (configs/<group>/<name>.yaml):
@@ -109,7 +110,7 @@ def compose(arguments: Sequence[str]) -> TrainConfig:
     root = configs.folder("env").parent.resolve()
     groups = {p.name: sorted(q.stem for q in p.glob("*.yaml")) for p in root.iterdir() if p.is_dir()}
     overrides = []
-    for argument in arguments:
+    for argument in _in_long_form(arguments):
         key, equals, value = argument.partition("=")
         if not equals:
             raise GanglineError(f"argument {argument!r}, expected key=value, for example env=philly64 (see --help)")
@@ -127,6 +128,23 @@ def compose(arguments: Sequence[str]) -> TrainConfig:
         raise GanglineError(" ".join(str(error).split())) from None
     assert isinstance(values, dict)
     return from_mapping(TrainConfig, {str(k): v for k, v in values.items()})
+
+
+def _in_long_form(arguments: Sequence[str]) -> Iterator[str]:
+    """`engine=rllib` and what goes with it, as settings of the agent."""
+    engines = [a.partition("=")[2] for a in arguments if a.partition("=")[0] == "engine"]
+    for name in engines:
+        configs.one_of("engine", name, ("rllib",))
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "engine":
+            yield "agent=rllib"
+        elif key in ("num_env_runners", "address"):
+            if not engines:
+                raise GanglineError(f"{key}={value} without engine=rllib, expected both")
+            yield f"agent.{argument}"
+        else:
+            yield argument
 
 
 def world_of(config: TrainConfig) -> WorldConfig:
@@ -255,6 +273,10 @@ def _algorithm(agent: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
         known = inspect.signature(module.train).parameters
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "ray":
+            raise GanglineError(
+                'engine=rllib needs ray, expected pip install "gangline[rllib]" (docs/rllib.md)'
+            ) from None
         if isinstance(error, ImportError) and error.name in ("torch", "sb3_contrib", "stable_baselines3"):
             raise GanglineError(f'training needs {error.name}, expected pip install "gangline[train]"') from None
         raise GanglineError(f"agent {name!r} cannot be used ({error}), expected a module with train()") from None

@@ -58,6 +58,7 @@ class TenantsConfig:
     weights: dict[str, float] | None = None  # by tenant; missing ones get `default_weight`
     default_weight: float = 1.0
     nominal_quota: str = "entitlement"  # entitlement | none
+    queues: str | None = None  # Kueue manifests whose ClusterQueues are the tenants; from here come quotas and weights
     borrowing_limit: float | None = None  # share of the nominal quota; None = no limit
     lending_limit: float | None = None
 
@@ -80,7 +81,7 @@ class RulesConfig:
 
 @dataclass(frozen=True)
 class WorkloadConfig:
-    """The jobs. `name` is a trace format, `synthetic`, or an instance of `workloads/toy.py`."""
+    """The jobs. `name` is a trace format, `synthetic`, `listed`, or an instance of `workloads/toy.py`."""
 
     name: str = "synthetic"
     path: str | None = None  # of a trace; None = the generator that resembles it
@@ -183,20 +184,27 @@ def preset_names() -> list[str]:
     return sorted(p.stem for p in folder("env").glob("*.yaml"))
 
 
+def scenario_names() -> list[str]:
+    """Names of the scenarios that ship: the world of each is found by that name too."""
+    return sorted(p.stem for p in folder("scenario").glob("*.yaml"))
+
+
 def load_world(world: str | Mapping[str, Any] = "small", **overrides: Any) -> WorldConfig:
-    """A world preset by name (or a path to a YAML file, or a mapping) with overrides on top.
+    """A world preset or a scenario's world by name (or a path to a YAML file, or a mapping) with overrides on top.
+
+    `tenants.queues` of a file is looked for beside that file.
 
     Raises:
         GanglineError: unknown preset or key, or a value of the wrong kind, each by name.
     """
     if isinstance(world, Mapping):
         values = dict(world)
-    elif str(world).endswith((".yaml", ".yml")):
-        values = read_yaml(Path(world))
     else:
-        if world not in preset_names():
-            raise unknown_name("world", world, preset_names())
-        values = read_yaml(folder("env") / f"{world}.yaml")
+        path, key = _place_of(world)
+        values = read_yaml(path)
+        if key is not None:
+            values = values.get(key) or {}
+        values = beside(values, path)
     base = values.pop("world_preset", None)
     if base is not None:
         one_of("world_preset", base, preset_names())
@@ -207,6 +215,25 @@ def load_world(world: str | Mapping[str, Any] = "small", **overrides: Any) -> Wo
     config = from_mapping(WorldConfig, merged(values, undotted(overrides)))
     check(config)
     return config
+
+
+def _place_of(world: str) -> tuple[Path, str | None]:
+    """File of a world, and the key in it that the world is under (None: the whole file)."""
+    if str(world).endswith((".yaml", ".yml")):
+        return Path(world), None
+    if world in preset_names():
+        return folder("env") / f"{world}.yaml", None
+    if world in scenario_names():
+        return folder("scenario") / f"{world}.yaml", "world"
+    raise unknown_name("world", world, [*preset_names(), *scenario_names()])
+
+
+def beside(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The values of a file with the file names in them made to stand beside it."""
+    tenants = values.get("tenants")
+    if not isinstance(tenants, Mapping) or not isinstance(tenants.get("queues"), str):
+        return dict(values)
+    return merged(values, {"tenants": {"queues": str(path.parent / tenants["queues"])}})
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -29,10 +29,13 @@ window, whatever a policy did. Sums are exact integers (milli-GPU x ms) up to th
 
 A value is None where it is not defined: no job, no time, no GPU, fewer than MIN_JOBS jobs for a percentile. Never NaN.
 
-Left to later, since the core keeps neither integral nor count for it: volumes of borrowing, lending and quota
-violation; stranded GPU time; envy; DRF gap; priority inversion; preemptions by reason; thrash; reclaim delay; GPU time
-weighted by speed; fragmentation over time. What needs a second simulation or a clock outside is not here either:
-finish-time fairness, sharing incentive, decision cost in ms.
+**What needs to know when**: windows of a day, envy, borrowing, reclaim delay, fragmentation, finish-time fairness come
+from a recording (`measure(..., recording=recording)`, envs/recording.py); without one they are None. A recording whose
+integrals are not the core's, to the last milli-GPU x ms, has missed something and is not used: `Report.is_recorded`.
+
+Not here: what needs a second simulation (sharing incentive: agents/private_clusters.py) or a clock outside (decision
+cost: `gangline benchmark` keeps it apart from results); the quality of hang detection (only the world's timeout ends a
+hang, so nothing is detected wrongly), deadlines of batch jobs and latencies of requests: the model has none.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -50,6 +53,8 @@ from gangline.envs.core.spec import HOUR_MS
 from gangline.envs.core.types import GPU_TIME, NEVER, NONE, ONE_GPU, JobKind, JobState, Outcome, PodState, Reason, Then
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
+from gangline.envs.recording import Recording
+from gangline.envs.timeline import Log, Timeline, timeline_of
 
 MIN_JOBS = 20  # no percentile of fewer
 TAU_MS = 10_000  # of the bounded slowdown
@@ -106,6 +111,7 @@ class Snapshot:
             by jobs that have ended, and not well (services always end well).
         tenants: by name of an integral, one value a tenant; `kept` is that of all its jobs.
         weights: entitlement of each tenant.
+        usage: decayed usage of each tenant, milli-GPU x ms.
         backlog: work left of all jobs in the system, milli-GPU x ms.
         log_used: lines of the log.
         open_rows: (num_open,) jobs that have not ended.
@@ -121,6 +127,7 @@ class Snapshot:
     gpu_time: dict[str, int]
     tenants: dict[str, tuple[int, ...]]
     weights: tuple[int, ...]
+    usage: tuple[float, ...]
     backlog: int
     log_used: int
     open_rows: np.ndarray
@@ -167,6 +174,8 @@ class Window:
         weights: entitlement of each tenant.
         jobs: (num_jobs,) LINE, without rejected ones.
         num_rejected: jobs submitted in the window and rejected.
+        usage: decayed usage of each tenant at `stop_ms`, milli-GPU x ms.
+        timeline: from a recording; None = there is none, or it has missed something.
     """
 
     start_ms: int
@@ -183,6 +192,8 @@ class Window:
     weights: tuple[int, ...]
     jobs: np.ndarray
     num_rejected: int
+    usage: tuple[float, ...] = ()
+    timeline: Timeline | None = None
 
     @property
     def length_ms(self) -> int:
@@ -262,6 +273,18 @@ class Window:
         return tuple(_ratio(held, fair) for held, fair in pairs)
 
     @cached_property
+    def finish_time_ratio(self) -> np.ndarray:
+        """(n,) float64, sorted: rho of each job with GPUs and work; of an unfinished one so far. See `ftf_worst`."""
+        if self.timeline is None:
+            return np.zeros(0)
+        jobs = self.jobs[(self.jobs["gpus"] > 0) & (self.jobs["work_ms"] > 0)]
+        jct = self.jct_so_far_ms[(self.jobs["gpus"] > 0) & (self.jobs["work_ms"] > 0)]
+        active, fair = self.timeline.means_over(jobs["tenant"], jobs["submit_ms"], jobs["submit_ms"] + jct)
+        slice_ = fair / np.maximum(active, 1.0)
+        slower = np.divide(jobs["gpus"], slice_, out=np.full(len(jobs), np.inf), where=slice_ > 0)
+        return np.sort(jct / (jobs["work_ms"] * np.maximum(slower, 1.0)))
+
+    @cached_property
     def counts(self) -> dict[str, int]:
         """How many jobs there are of each kind that a metric may be taken over."""
         outcome, finished = self.jobs["outcome"], self.is_finished
@@ -278,6 +301,7 @@ class Window:
             "killed": num_ended - num_finished,
             "gangs": int((self.jobs["gpus"] > self.gpus_per_node).sum()),
             "rejected": self.num_rejected,
+            "reclaims": 0 if self.timeline is None else len(self.timeline.reclaim_ms),
         }
 
 
@@ -311,7 +335,9 @@ class Report:
         sizes: by size class, counts and times of its jobs.
         tenants: by tenant, its share, its service and the counts and times of its jobs.
         gpu_time: milli-GPU x ms held in the window, and what became of it.
+        cluster_ftf: finish-time fairness in the form of Themis and Sia, a table of its own: see `cluster_ftf`.
         identity_holds: whether `gpu_time` adds up exactly and equals the integral of GPUs held.
+        is_recorded: whether what needs to know when comes from a recording that missed nothing.
     """
 
     window: dict[str, Number]
@@ -321,6 +347,8 @@ class Report:
     tenants: dict[str, dict[str, Number]]
     gpu_time: dict[str, int]
     identity_holds: bool
+    is_recorded: bool = False
+    cluster_ftf: dict[str, Number] = field(default_factory=dict)
 
     def headline(self) -> dict[str, Number]:
         """The values that are reported for every policy."""
@@ -341,6 +369,8 @@ class Report:
             "tenants": {name: dict(table) for name, table in self.tenants.items()},
             "gpu_time": dict(self.gpu_time),
             "identity_holds": self.identity_holds,
+            "is_recorded": self.is_recorded,
+            "cluster_ftf": dict(self.cluster_ftf),
         }
 
 
@@ -353,18 +383,19 @@ def snapshot(world: World) -> Snapshot:
     return _read(world)[0]
 
 
-def measure(world: World, start: Snapshot, stop: Snapshot | None = None) -> Report:
+def measure(world: World, start: Snapshot, stop: Snapshot | None = None, recording: Recording | None = None) -> Report:
     """Every metric over the window from `start` to `stop` (None: now). The world is left bit for bit as it was.
 
     Args:
         world: the world that both snapshots are of, at `stop` or later.
         start: when counting begins, after the warm-up.
         stop: when it ends, before the drain.
+        recording: of the world since `start`, or earlier; closed.
 
     Raises:
         GanglineError: if the window ends before it begins or the world keeps no log.
     """
-    return report_of(window_of(world, start, stop), world.names.tenants)
+    return report_of(window_of(world, start, stop, recording), world.names.tenants)
 
 
 def identity(world: World) -> Identity:
@@ -373,7 +404,9 @@ def identity(world: World) -> Identity:
     return Identity(gpu_time["held"], totals["held_area"], {part: gpu_time[part] for part in _PARTS})
 
 
-def window_of(world: World, start: Snapshot, stop: Snapshot | None = None) -> Window:
+def window_of(
+    world: World, start: Snapshot, stop: Snapshot | None = None, recording: Recording | None = None
+) -> Window:
     """The window from `start` to `stop` (None: now), and its jobs as of now. Arguments and errors as `measure`."""
     now, live = _read(world)
     stop = now if stop is None else stop
@@ -404,14 +437,32 @@ def window_of(world: World, start: Snapshot, stop: Snapshot | None = None) -> Wi
         weights=stop.weights,
         jobs=jobs[~is_rejected],
         num_rejected=int(is_rejected.sum()),
+        usage=stop.usage,
+        timeline=None if recording is None else _timeline(recording, tenants, start.now_ms, stop.now_ms),
     )
+
+
+def _timeline(
+    recording: Recording, tenants: dict[str, tuple[int, ...]], start_ms: int, stop_ms: int
+) -> Timeline | None:
+    """The timeline of a recording, if it agrees with the core's integrals."""
+    if not recording.begin_ms <= start_ms <= stop_ms <= recording.end_ms:
+        return None
+    timeline = timeline_of(Log.of(recording), len(tenants["held_area"]), start_ms, stop_ms)
+    agrees = timeline.agrees_with(tenants["held_area"], tenants["demand_area"], tenants["fair_area"])
+    return timeline if agrees else None
+
+
+def size_class_of(jobs: np.ndarray) -> np.ndarray:
+    """(num_jobs,) index into SIZE_CLASSES of (num_jobs,) LINE."""
+    return np.searchsorted(_SIZE_LIMITS, jobs["gpus"])
 
 
 def report_of(window: Window, tenant_names: Sequence[str]) -> Report:
     """Every metric of METRICS, and the tables by size and tenant."""
     gpu_time = window.gpu_time
     parts = {part: gpu_time[part] for part in _PARTS}
-    by_size = np.searchsorted(_SIZE_LIMITS, window.jobs["gpus"])
+    by_size = size_class_of(window.jobs)
     return Report(
         window={
             "start_ms": window.start_ms,
@@ -425,6 +476,8 @@ def report_of(window: Window, tenant_names: Sequence[str]) -> Report:
         tenants=_tenant_table(window, tenant_names),
         gpu_time={"held": gpu_time["held"], **parts},
         identity_holds=gpu_time["held"] == window.totals["held_area"] == sum(parts.values()),
+        is_recorded=window.timeline is not None,
+        cluster_ftf=cluster_ftf(window),
     )
 
 
@@ -517,6 +570,60 @@ def offered_load(w: Window) -> Number:
 def backlog_gpu_h(w: Window) -> Number:
     """Work left at full speed of all jobs in the system at the end of the window. metrics 2: beside utilization."""
     return _gpu_h(w.backlog)
+
+
+def productive_utilization_at_speed(w: Window) -> Number:
+    """`productive_utilization` x relative speed, for GPUs of several models and jobs slowed by their span. metrics 2.
+
+    Relative speed is the mean over all GPU time of running pods, kept or not, full speed = 1.
+    """
+    if w.timeline is None or w.timeline.run_area == 0:
+        return None
+    speed = w.timeline.speed_area / (1000 * w.timeline.run_area)
+    value = productive_utilization(w)
+    return None if value is None else value * speed
+
+
+def stranded_gpu_h(w: Window) -> Number:
+    """Idle GPU time while the head job wants no more GPUs than are idle, and no placement takes it. metrics 2."""
+    return None if w.timeline is None else _gpu_h(int(w.timeline.cluster["stranded"]))
+
+
+def hung_attempts(w: Window) -> Number:
+    """Attempts that made no progress for a time: hung, or with fewer pods than the gang needs. metrics 2."""
+    return None if w.timeline is None else len(w.timeline.hung_ms)
+
+
+def hang_delay_mean_s(w: Window) -> Number:
+    """Mean time that such an attempt went on holding its GPUs: detection delay. metrics 2. None without one."""
+    return None if w.timeline is None else _mean_s(w.timeline.hung_ms)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Fragmentation: metrics 3
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def fragmentation(w: Window) -> Number:
+    """`int F dt / (C H)`, F = GPUs that are idle where the usual jobs cannot use them. metrics 3; FGD, Weng, ATC 2023.
+
+    Task classes and their popularity come from the trace and are the same for every policy.
+    """
+    return None if w.timeline is None else _ratio(w.timeline.cluster["fragmented"], w.gpus * w.length_ms)
+
+
+def fragmentation_of_free(w: Window) -> Number:
+    """`int F dt / int R dt`, R = idle GPUs: the share of what is free that the usual jobs cannot use. metrics 3."""
+    if w.timeline is None:
+        return None
+    return _ratio(w.timeline.cluster["fragmented"], int(w.timeline.cluster["idle"]))
+
+
+def whole_free_share(w: Window) -> Number:
+    """Idle GPU time on nodes with every GPU free / idle GPU time: what gangs of whole nodes could take. metrics 3."""
+    if w.timeline is None:
+        return None
+    return _ratio(w.timeline.cluster["whole_free"], int(w.timeline.cluster["idle"]))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -742,6 +849,105 @@ def jain_phi(w: Window) -> Number:
     return None if squares == 0 else sum(phi) ** 2 / (len(phi) * squares)
 
 
+def score(w: Window) -> Number:
+    """`productive_utilization - over_share`: the declared scalar of a comparison, its two headline axes. metrics 7.
+
+    A GPU left idle to lower the over-share is missing from the service, so that neither is bought with the other.
+    """
+    service, over = productive_utilization(w), over_share(w)
+    return None if service is None or over is None else service - over
+
+
+def jain_phi_day_mean(w: Window) -> Number:
+    """Mean over the whole 24 h windows of `Jain(phi)` in each. metrics 5. None where there is no whole day."""
+    values = _daily_jain(w)
+    return _mean(values)
+
+
+def jain_phi_day_p5(w: Window) -> Number:
+    """5th percentile of the same, linear interpolation, of however many days there are. metrics 5."""
+    values = _daily_jain(w)
+    return float(np.percentile(values, 5)) if len(values) else None
+
+
+def _daily_jain(w: Window) -> np.ndarray:
+    """(num_days,) Jain index of `int A_k / int F_k` of each whole day, over tenants that had a claim in it."""
+    if w.timeline is None:
+        return np.zeros(0)
+    indices = []
+    for held, fair in w.timeline.day_phi:
+        phi = held[fair > 0] / fair[fair > 0]
+        if (phi > 0).any():
+            indices.append(phi.sum() ** 2 / (len(phi) * (phi * phi).sum()))
+    return np.array(indices)
+
+
+def envy_max(w: Window) -> Number:
+    """`max_{k,l} int E_kl dt / (C H)`, `E_kl = [min(A_l w_k / w_l, D_k) - A_k]+`. metrics 5. Max-min has none."""
+    if w.timeline is None or not w.timeline.envy.size:
+        return None
+    return _ratio(float(w.timeline.envy.max()), w.gpus * w.length_ms)
+
+
+def dominant_share_gap(w: Window) -> Number:
+    """`(1/H) int (max_k ds_k - min_{k: D_k > 0} ds_k) dt`, ds = largest share of a resource / e_k. metrics 5; DRF."""
+    return None if w.timeline is None else _ratio(w.timeline.dominant_gap, w.length_ms)
+
+
+def kueue_share_max(w: Window) -> Number:
+    """`(1/H) int max_k v_k dt`, v = 1000 x borrowed / lendable / weight, weights of mean 1. metrics 5; Kueue's."""
+    return None if w.timeline is None else _ratio(w.timeline.kueue_share, w.length_ms)
+
+
+def slurm_factor_min(w: Window) -> Number:
+    """`min_k 2^(-U_k / S_k)` at the end, U = share of decayed usage, S = e_k. metrics 5; Slurm's, .5 = even."""
+    total, weights = sum(w.usage), sum(w.weights)
+    if not total or not weights:
+        return None
+    pairs = zip(w.usage, w.weights, strict=True)
+    return min((2.0 ** -(u / total * weights / weight) for u, weight in pairs if weight), default=None)
+
+
+def ftf_worst(w: Window) -> Number:
+    """Largest rho, finish-time fairness in its tenant form. metrics 5; Themis, NSDI 2020.
+
+    `rho = T / (W max(1, g n / max(e_k C, F_k)))`, n = mean active jobs of the tenant, F_k its mean fair share, both
+    while the job was there; T = JCT, so far for an unfinished job. 1 = as fast as alone on its slice of the share.
+    """
+    return float(w.finish_time_ratio[-1]) if len(w.finish_time_ratio) else None
+
+
+def ftf_p95(w: Window) -> Number:
+    """95th percentile of rho."""
+    return _percentile(w.finish_time_ratio, 95)
+
+
+def ftf_unfair_share(w: Window) -> Number:
+    """Share of the jobs with rho > 1. metrics 5."""
+    rho = w.finish_time_ratio
+    return _ratio(int((rho > 1).sum()), len(rho))
+
+
+def cluster_ftf(w: Window) -> dict[str, Number]:
+    """Worst, 95th percentile, unfair share of `rho = T / (W max(1, g N / C))`, N = mean jobs in the system meanwhile.
+
+    The form of Themis (NSDI 2020) as computed in Sia (SOSP 2023), where every job has an equal claim, whosever it is.
+    Not comparable with `ftf_worst`, and so in no table with it. metrics 5.
+    """
+    if w.timeline is None or w.gpus == 0:
+        return {}
+    has_work = (w.jobs["gpus"] > 0) & (w.jobs["work_ms"] > 0)
+    jobs, jct = w.jobs[has_work], w.jct_so_far_ms[has_work]
+    in_system = np.maximum(w.timeline.mean_in_system(jobs["submit_ms"], jobs["submit_ms"] + jct), 1.0)
+    rho = np.sort(jct / (jobs["work_ms"] * np.maximum(jobs["gpus"] * in_system / w.gpus, 1.0)))
+    return {
+        "jobs": len(rho),
+        "worst": float(rho[-1]) if len(rho) else None,
+        "p95": _percentile(rho, 95),
+        "unfair_share": _ratio(int((rho > 1).sum()), len(rho)),
+    }
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Preemption, services, decisions: metrics 6
 # ---------------------------------------------------------------------------------------------------------------
@@ -770,6 +976,71 @@ def preemptions_max(w: Window) -> Number:
 def preempted_share(w: Window) -> Number:
     """Share of the jobs that were preempted at least once. metrics 6."""
     return _ratio(int((w.jobs["preemptions"] > 0).sum()), len(w.jobs))
+
+
+def stops_by_node(w: Window) -> Number:
+    """Attempts that a node failure stopped. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["by_node"]
+
+
+def stops_by_hang(w: Window) -> Number:
+    """Attempts that were aborted after the hang timeout. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["by_hang"]
+
+
+def stops_for_priority(w: Window) -> Number:
+    """Attempts evicted whose GPUs went, within a minute, to a job of higher priority of the same tenant. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["priority"]
+
+
+def stops_for_reclaim(w: Window) -> Number:
+    """Attempts evicted whose GPUs went to another tenant within its own nominal quota. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["reclaim"]
+
+
+def stops_for_fair_share(w: Window) -> Number:
+    """Attempts evicted whose GPUs went to another tenant beyond its nominal quota. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["fair_share"]
+
+
+def stops_other(w: Window) -> Number:
+    """Attempts evicted whose GPUs went to nobody within a minute, or to a job of no higher priority. metrics 6."""
+    return None if w.timeline is None else w.timeline.stops["other"]
+
+
+def thrash(w: Window) -> Number:
+    """Attempts stopped within 2 x (restart cost + checkpoint interval) of their restart. metrics 6."""
+    return None if w.timeline is None else w.timeline.thrash
+
+
+def quota_violation_gpu_h(w: Window) -> Number:
+    """`int sum_k [A_k - limit_k]+ dt`, limit = nominal quota + borrowing limit. metrics 6."""
+    return None if w.timeline is None else _gpu_h(int(w.timeline.tenants["beyond_limit"].sum()))
+
+
+def borrowed_gpu_h(w: Window) -> Number:
+    """`int sum_k [A_k - Q_k]+ dt`, Q = nominal quota, the entitlement where there is none. metrics 6."""
+    return None if w.timeline is None else _gpu_h(int(w.timeline.tenants["borrowed"].sum()))
+
+
+def lent_gpu_h(w: Window) -> Number:
+    """`int min(sum_k [A_k - Q_k]+, sum_k [Q_k - A_k]+) dt`: own quota idle while others borrow. metrics 6."""
+    return None if w.timeline is None else _gpu_h(w.timeline.lent)
+
+
+def reclaim_delay_mean_s(w: Window) -> Number:
+    """Mean time from "the job fits into its tenant's own quota" to its start; so far where it has not. metrics 6."""
+    return None if w.timeline is None else _mean_s(w.timeline.reclaim_ms)
+
+
+def reclaim_delay_p95_s(w: Window) -> Number:
+    """95th percentile of the same. metrics 6."""
+    return None if w.timeline is None else _percentile_s(w.timeline.reclaim_ms, 95)
+
+
+def priority_inversion_gpu_h(w: Window) -> Number:
+    """GPU time of lower priority while a higher one of the same tenant waits that would fit there. metrics 6."""
+    return None if w.timeline is None else _gpu_h(w.timeline.inversion)
 
 
 def slo_attainment(w: Window) -> Number:
@@ -900,6 +1171,8 @@ def _tenant_table(w: Window, names: Sequence[str]) -> dict[str, dict[str, Number
             "fair_share": w.of_cluster(area["fair_area"]),
             "over_share": w.of_cluster(area["over_area"]),
             "deficit": w.of_cluster(area["deficit_area"]),
+            "borrowed_gpu_h": None if w.timeline is None else _gpu_h(int(w.timeline.tenants["borrowed"][k])),
+            "lent_gpu_h": None if w.timeline is None else _gpu_h(int(w.timeline.tenants["lent"][k])),
             **times[name],
         }
     return table
@@ -940,6 +1213,7 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
         slots = np.flatnonzero(jobs["state"] != JobState.FREE)
         live = jobs[slots]
         left = _work_left(live, slots, jobs, pods, world.now_ms)
+        usage = tuple(map(float, w["tenants"]["usage"][: int(w["num_tenants"])]))
     gpu_time, totals = _gpu_time_and_totals(world)
     has_ended = _has_ended(live)
     is_open, is_bad = ~has_ended, has_ended & _is_bad(live["end_outcome"], live["kind"])
@@ -967,6 +1241,7 @@ def _read(world: World) -> tuple[Snapshot, np.ndarray]:
             gpu_time=gpu_time,
             tenants={**{f: tuple(map(int, tenants[f])) for f in _TENANT_AREAS}, "kept": tuple(map(int, kept))},
             weights=tuple(map(int, tenants["weight"])),
+            usage=usage,
             backlog=int(lines["left"].sum()),
             log_used=int(w["log_used"]),
             open_rows=live["row"][is_open],
@@ -1055,6 +1330,7 @@ def _lines_of_log(log: np.ndarray) -> np.ndarray:
 METRICS: dict[str, Metric] = {
     "productive_utilization": Metric(productive_utilization, "share", "higher", is_headline=True),
     "productive_utilization_ok": Metric(productive_utilization_ok, "share", "higher"),
+    "productive_utilization_at_speed": Metric(productive_utilization_at_speed, "share", "higher"),
     "allocation_utilization": Metric(allocation_utilization, "share", "none"),
     "allocation_utilization_of_up": Metric(allocation_utilization_of_up, "share", "none"),
     "demand_bounded_utilization": Metric(demand_bounded_utilization, "share", "higher"),
@@ -1067,8 +1343,14 @@ METRICS: dict[str, Metric] = {
     "surplus_gpu_h": Metric(surplus_gpu_h, "GPU-h", "lower"),
     "undecided_gpu_h": Metric(undecided_gpu_h, "GPU-h", "none"),
     "reserved_gpu_h": Metric(reserved_gpu_h, "GPU-h", "none"),
+    "stranded_gpu_h": Metric(stranded_gpu_h, "GPU-h", "lower"),
+    "hung_attempts": Metric(hung_attempts, "attempts", "none"),
+    "hang_delay_mean_s": Metric(hang_delay_mean_s, "s", "lower"),
     "offered_load": Metric(offered_load, "share", "none", over="jobs"),
     "backlog_gpu_h": Metric(backlog_gpu_h, "GPU-h", "lower"),
+    "fragmentation": Metric(fragmentation, "share", "lower"),
+    "fragmentation_of_free": Metric(fragmentation_of_free, "share", "lower"),
+    "whole_free_share": Metric(whole_free_share, "share", "none"),
     "wait_mean_s": Metric(wait_mean_s, "s", "lower", over="started"),
     "wait_p50_s": Metric(wait_p50_s, "s", "lower", over="started"),
     "wait_p95_s": Metric(wait_p95_s, "s", "lower", over="started"),
@@ -1101,17 +1383,40 @@ METRICS: dict[str, Metric] = {
     "jobs_in_system_mean": Metric(jobs_in_system_mean, "jobs", "lower"),
     "waiting_load": Metric(waiting_load, "share", "lower"),
     "over_share": Metric(over_share, "share", "lower", is_headline=True),
+    "score": Metric(score, "share", "higher", is_headline=True),
     "deficit": Metric(deficit, "share", "lower", is_headline=True),
     "idle_with_demand": Metric(idle_with_demand, "share", "lower"),
     "unproductive_with_demand": Metric(unproductive_with_demand, "share", "lower"),
     "jain": Metric(jain, "index", "higher", is_headline=True),
     "min_phi": Metric(min_phi, "ratio", "higher"),
     "jain_phi": Metric(jain_phi, "index", "higher"),
+    "jain_phi_day_mean": Metric(jain_phi_day_mean, "index", "higher"),
+    "jain_phi_day_p5": Metric(jain_phi_day_p5, "index", "higher"),
+    "envy_max": Metric(envy_max, "share", "lower"),
+    "dominant_share_gap": Metric(dominant_share_gap, "ratio", "lower"),
+    "kueue_share_max": Metric(kueue_share_max, "thousandths", "lower"),
+    "slurm_factor_min": Metric(slurm_factor_min, "factor", "higher"),
+    "ftf_worst": Metric(ftf_worst, "ratio", "lower", over="jobs"),
+    "ftf_p95": Metric(ftf_p95, "ratio", "lower", over="jobs"),
+    "ftf_unfair_share": Metric(ftf_unfair_share, "share", "lower", over="jobs"),
     "preemptions": Metric(preemptions, "stops", "lower"),
     "preemptions_per_1000_jobs": Metric(preemptions_per_1000_jobs, "stops", "lower", over="jobs"),
     "preemptions_per_gpu_h": Metric(preemptions_per_gpu_h, "stops/GPU-h", "lower"),
     "preemptions_max": Metric(preemptions_max, "stops", "lower", over="jobs"),
     "preempted_share": Metric(preempted_share, "share", "lower", over="jobs"),
+    "stops_by_node": Metric(stops_by_node, "stops", "none"),
+    "stops_by_hang": Metric(stops_by_hang, "stops", "none"),
+    "stops_for_priority": Metric(stops_for_priority, "stops", "none"),
+    "stops_for_reclaim": Metric(stops_for_reclaim, "stops", "none"),
+    "stops_for_fair_share": Metric(stops_for_fair_share, "stops", "none"),
+    "stops_other": Metric(stops_other, "stops", "none"),
+    "thrash": Metric(thrash, "stops", "lower"),
+    "quota_violation_gpu_h": Metric(quota_violation_gpu_h, "GPU-h", "lower"),
+    "borrowed_gpu_h": Metric(borrowed_gpu_h, "GPU-h", "none"),
+    "lent_gpu_h": Metric(lent_gpu_h, "GPU-h", "none"),
+    "reclaim_delay_mean_s": Metric(reclaim_delay_mean_s, "s", "lower", over="reclaims"),
+    "reclaim_delay_p95_s": Metric(reclaim_delay_p95_s, "s", "lower", over="reclaims"),
+    "priority_inversion_gpu_h": Metric(priority_inversion_gpu_h, "GPU-h", "lower"),
     "slo_attainment": Metric(slo_attainment, "share", "higher"),
     "decisions_per_hour": Metric(decisions_per_hour, "decisions/h", "none"),
 }

@@ -7,7 +7,7 @@ scheduler does, and a test can fix them by (trace seed, start, load).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,10 +26,12 @@ from gangline.envs.core.spec import (
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import NEVER, ONE_GPU
 from gangline.envs.errors import GanglineError, unknown_name
+from gangline.envs.files import kueue
 from gangline.envs.workloads import claims as claim_models
 from gangline.envs.workloads import toy, traces, windows
 from gangline.envs.workloads.base import fit, with_checkpoints
 from gangline.envs.workloads.draws import ALL, sub_seed
+from gangline.envs.workloads.listed import Listing
 from gangline.envs.workloads.synthetic import Synthetic
 
 HOUR_MS = 3_600_000
@@ -114,12 +116,6 @@ def build_world(config: WorldConfig) -> tuple[WorldSpec, EpisodeSource]:
 def cluster_of(config: WorldConfig) -> WorldSpec:
     """Nodes, topology and rules; no tenants yet."""
     cluster = config.cluster
-    resources = ["gpu"]
-    if any(n.cpus is not None for n in cluster.nodes):
-        resources.append("cpu")
-    if any(n.memory_gib is not None for n in cluster.nodes):
-        resources.append("memory")
-    flavors = tuple(dict.fromkeys(n.flavor for n in cluster.nodes))
     nodes: list[NodeSpec] = []
     for run in cluster.nodes:
         amounts = {"gpu": run.gpus * ONE_GPU}
@@ -148,8 +144,25 @@ def cluster_of(config: WorldConfig) -> WorldSpec:
         locality_topology="network",
     )
     return WorldSpec(
-        resources=resources, flavors=flavors, nodes=nodes, domains=domains, options=options, gpu_resource="gpu"
+        resources=resources_of(config),
+        flavors=flavors_of(config),
+        nodes=nodes,
+        domains=domains,
+        options=options,
+        gpu_resource="gpu",
     )
+
+
+def resources_of(config: WorldConfig) -> tuple[str, ...]:
+    """What the nodes offer and the world counts."""
+    nodes = config.cluster.nodes
+    counted = {"cpu": any(n.cpus is not None for n in nodes), "memory": any(n.memory_gib is not None for n in nodes)}
+    return ("gpu", *(resource for resource, is_counted in counted.items() if is_counted))
+
+
+def flavors_of(config: WorldConfig) -> tuple[str, ...]:
+    """Flavors of the nodes, in the order in which they are named."""
+    return tuple(dict.fromkeys(n.flavor for n in config.cluster.nodes))
 
 
 def _ms(value: float | None, unit_ms: int) -> int | None:
@@ -177,7 +190,14 @@ def _topology(config: WorldConfig, nodes: list[NodeSpec]) -> tuple[list[DomainSp
 def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...], capacity: int) -> WorldSpec:
     """Tenants with their weights, and a queue each under one cohort; nominal quotas in exact milli-GPU."""
     settings = config.tenants
-    by_name = settings.weights or {}
+    queues = [] if settings.queues is None else queues_of_manifests(settings.queues, spec.flavors)
+    nominal_gpus = {q.name: sum(c.nominal for c in q.quotas.values()) / ONE_GPU for q in queues if not q.is_cohort}
+    if queues:
+        for tenant in tenants:
+            if tenant not in nominal_gpus:
+                raise unknown_name("ClusterQueue of a tenant", tenant, nominal_gpus)
+        tenants = tuple(dict.fromkeys([*tenants, *nominal_gpus]))  # the workload counts its own from 0
+    by_name = settings.weights or nominal_gpus
     for tenant in by_name:
         if tenant not in tenants:
             raise unknown_name("tenant in tenants.weights (null = all alike)", tenant, tenants)
@@ -185,8 +205,7 @@ def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...],
     total = sum(weights)
     if total <= 0:
         raise GanglineError("tenants.weights are all 0, expected at least one positive weight")
-    queues = []
-    if settings.nominal_quota == "entitlement":
+    if not queues and settings.nominal_quota == "entitlement":
         queues.append(QueueSpec(name="cohort", is_cohort=True))
         for tenant, weight in zip(tenants, weights, strict=True):
             nominal = capacity * weight // total
@@ -198,6 +217,28 @@ def with_tenants(spec: WorldSpec, config: WorldConfig, tenants: tuple[str, ...],
             queues.append(QueueSpec(name=tenant, parent="cohort", quotas={(f, "gpu"): quota for f in spec.flavors[:1]}))
     specs = [TenantSpec(name=t, weight=w) for t, w in zip(tenants, weights, strict=True)]
     return replace(spec, queues=queues, tenants=specs)
+
+
+def queues_of_manifests(path: str, flavors: Sequence[str]) -> list[QueueSpec]:
+    """ClusterQueues and cohorts of a file or folder of Kueue manifests; their GPUs are the world's `gpu`.
+
+    Raises:
+        GanglineError: no ClusterQueue, a flavor that no node has, or whatever is wrong with the manifests.
+    """
+    site = kueue.read(path)
+    if not site.cluster_queues:
+        raise GanglineError(f"tenants.queues {path}: no ClusterQueue, expected at least one")
+    for owner in (*site.cluster_queues.values(), *site.cohorts.values()):
+        for flavor, _ in owner.quotas():
+            if flavor not in flavors:
+                raise unknown_name(
+                    f"flavor of {owner.name!r} in {path} (nodes of the world have theirs)", flavor, flavors
+                )
+    specs = site.queue_specs(lambda resource: ONE_GPU if resource.endswith("gpu") else 1)
+    return [
+        replace(q, quotas={(f, "gpu" if r.endswith("gpu") else r): quota for (f, r), quota in q.quotas.items()})
+        for q in specs
+    ]
 
 
 def _whole(weight: float) -> int:
@@ -223,10 +264,12 @@ def source_of(config: WorldConfig, capacity: int) -> EpisodeSource:
     workload = config.workload
     if workload.name in toy_instances():
         return FixedSource(config, toy_instances()[workload.name]().trace)
+    if workload.name == "listed":
+        return ListedSource(config)
     if workload.name == "synthetic" or (workload.path is None and workload.name == "philly"):
         return GeneratedSource(config, capacity)
     if workload.name not in traces.formats():
-        raise unknown_name("workload", workload.name, ["synthetic", *toy_instances(), *traces.formats()])
+        raise unknown_name("workload", workload.name, ["listed", "synthetic", *toy_instances(), *traces.formats()])
     if workload.path is None:
         raise GanglineError(f"workload {workload.name!r} needs a file, expected workload.path=FILE")
     return TraceSource(config, capacity)
@@ -274,6 +317,35 @@ class FixedSource:
     def draw(self, seed: int, options: Mapping[str, Any]) -> Episode:
         """The whole trace, whatever the seed."""
         return Episode(self.trace, 0, self.trace.num_jobs, 0, ALL, 0, 0, self._end_ms, None, seed)
+
+
+class ListedSource:
+    """The jobs of a list, and new draws of its streams for each episode (`workloads/listed.py`)."""
+
+    def __init__(self, config: WorldConfig) -> None:
+        self._config = config
+        self.listing = Listing(config.workload.options, resources_of(config), flavors_of(config))
+        self.tenants = self.listing.tenants
+        self.epoch_ms = 0
+        self._horizon_ms = None if config.episode.horizon_h is None else round(config.episode.horizon_h * HOUR_MS)
+        self._layout = self._sample(0)
+        self.most_jobs = self._layout.num_jobs if not self.listing.has_streams else 2 * self._layout.num_jobs
+
+    def _sample(self, seed: int) -> JobTrace:
+        rng = np.random.default_rng(sub_seed(seed, "episode"))
+        return prepared(self.listing.sample(rng, self._horizon_ms), self._config)
+
+    def layout(self) -> JobTrace:
+        """The jobs of seed 0: other seeds have the same groups and shapes."""
+        return self._layout
+
+    def draw(self, seed: int, options: Mapping[str, Any]) -> Episode:
+        """The list, and the streams as the seed draws them."""
+        check_options(options)
+        jobs_seed = int(options.get("trace", seed))
+        trace = self._sample(jobs_seed) if self.listing.has_streams else self._layout
+        end_ms = int(NEVER) if self._horizon_ms is None else self._horizon_ms
+        return Episode(trace, 0, trace.num_jobs, 0, ALL, 0, 0, end_ms, None, jobs_seed)
 
 
 class TraceSource:

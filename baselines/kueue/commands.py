@@ -54,7 +54,8 @@ def write_admission(w: Any, k: Any, entry: Any, out: Any) -> bool:
         while ps != NONE:
             command = out.commands[_new_command(out, Op.ADMIT, slot)]
             command.pod_set = w.pod_sets[ps].index
-            command.beyond_quota = k.num_preempting > 0  # the fit test counts the quota of victims as free
+            # the fit test counts the quota of victims as free, and nothing always fits, also where a quota is overdrawn
+            command.beyond_quota = k.num_preempting > 0 or _asks_for_nothing(w, k, ps)
             command.pods = k.pod_sets[ps].count
             for r in range(w.params.num_resources):
                 command.flavor[r] = k.pod_sets[ps].flavor[r]
@@ -67,6 +68,17 @@ def write_admission(w: Any, k: Any, entry: Any, out: Any) -> bool:
         k.asked[k.num_asked] = slot
         k.num_asked += 1
     return True
+
+
+@helper
+def _asks_for_nothing(w: Any, k: Any, ps: int) -> bool:
+    """Whether a pod set asks for 0 of some resource with quota: it has no pods, or they ask for 0."""
+    for r in range(w.params.num_resources):
+        flavor = k.pod_sets[ps].flavor[r]
+        amount = k.pod_sets[ps].count * w.pod_sets[ps].request[r]
+        if flavor != NONE and w.cell_of[flavor, r] != NONE and amount == 0:
+            return True
+    return False
 
 
 @helper

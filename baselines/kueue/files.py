@@ -4,6 +4,9 @@
     world, config = world_of(site, work_ms=3_600_000)
     World.from_state(world).run(build(config=config))
 
+    config = read_config("queues.yaml")  # for a world of another make, by names of queues
+    world.run(build(config=config))
+
 A ClusterQueue is a tenant and the queue of the same name; a cohort is `cohort/NAME`. Times count from the first
 creation. What a manifest cannot say, how long a job runs, is `work_ms`.
 """
@@ -11,6 +14,8 @@ creation. What a manifest cannot say, how long a job runs, is `work_ms`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gangline.baselines.kueue.config import (
@@ -47,6 +52,24 @@ from gangline.envs.files.kubernetes import Node
 from gangline.envs.files.text import Unknown
 
 NO_FLAVOR = "none"  # of nodes that no ResourceFlavor selects
+
+
+def read_config(*manifests: str | Path) -> KueueConfig:
+    """What manifests say to Kueue, for a world that has queues of these names; GPUs are called `gpu`, as there.
+
+    Raises:
+        GanglineError: one line about the first value that makes no sense.
+    """
+    config = config_of(files.read(*manifests))
+    renamed = [
+        replace(queue, resource_groups=[_with_gpu(group) for group in queue.resource_groups or ()])
+        for queue in config.cluster_queues
+    ]
+    return replace(config, cluster_queues=renamed, excluded_resources=None)
+
+
+def _with_gpu(group: ResourceGroup) -> ResourceGroup:
+    return replace(group, resources=["gpu" if r.endswith("gpu") else r for r in group.resources])
 
 
 def world_of(site: files.Manifests, *, work_ms: int | Mapping[str, int]) -> tuple[WorldSpec, KueueConfig]:

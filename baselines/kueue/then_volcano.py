@@ -22,6 +22,7 @@ from gangline.baselines.volcano import Volcano
 from gangline.baselines.volcano import build as build_volcano
 from gangline.baselines.volcano import scheduler as volcano
 from gangline.baselines.volcano.config import VolcanoConfig
+from gangline.baselines.volcano.state import volcano_dtype
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.driver import compile_decide
 from gangline.envs.core.types import AGAIN, NONE, SIZE_CLASSES, SizeClass
@@ -79,10 +80,12 @@ class KueueThenVolcano(CompiledScheduler):
     Attributes:
         admits: Kueue.
         binds: Volcano.
+        one_queue: every job is in Volcano's queue `default`.
     """
 
     admits: Kueue | None = None
     binds: Volcano | None = None
+    one_queue: bool = True
 
     def compiled(self, size: SizeClass) -> Any:
         """The door of a size class, compiled."""
@@ -91,7 +94,9 @@ class KueueThenVolcano(CompiledScheduler):
     def private_for(self, world: World) -> np.ndarray:
         """(num_bytes,) uint8: Volcano's record, then Kueue's."""
         assert self.admits is not None and self.binds is not None
-        return np.concatenate([self.binds.private_for(world), self.admits.private_for(world, places=False)])
+        bound_by = self.binds.private_for(world)
+        bound_by.view(volcano_dtype(world.size))[0]["one_queue"] = self.one_queue
+        return np.concatenate([bound_by, self.admits.private_for(world, places=False)])
 
 
 def build(
@@ -105,6 +110,7 @@ def build(
     actions: str = "enqueue, allocate, backfill",
     tiers: str = "chart",
     volcano_config: VolcanoConfig | None = None,
+    one_queue: bool = True,
 ) -> CompiledScheduler:
     """Kueue's admission, then Volcano's sessions.
 
@@ -112,6 +118,8 @@ def build(
         strategy, within_cluster_queue, reclaim_within_cohort, borrow_within_cohort, fair_sharing, config: of Kueue.
         grace_s: seconds between an eviction by either and the release of what it held.
         actions, tiers, volcano_config: of Volcano.
+        one_queue: every job is in Volcano's queue `default`, as where Kueue alone divides the cluster; False: in the
+            Volcano queue of its team, so that Volcano's shares (proportion) apply on top of Kueue's quotas.
     """
     admits = build_kueue(
         "pack",
@@ -125,4 +133,6 @@ def build(
     )
     binds = build_volcano(actions, tiers, grace_s, volcano_config)
     assert isinstance(admits, Kueue) and isinstance(binds, Volcano)
-    return KueueThenVolcano("kueue+volcano", DOORS["small"], binds.private, admits=admits, binds=binds)
+    return KueueThenVolcano(
+        "kueue+volcano", DOORS["small"], binds.private, admits=admits, binds=binds, one_queue=one_queue
+    )

@@ -299,7 +299,9 @@ def _meet(w: Any, k: Any, slot: int) -> None:
     note = k.jobs[slot]
     note.row = job.row + 1
     note.queue = job.queue if job.queue != NONE else w.tenants[job.tenant].queue
-    if note.queue == NONE:
+    if k.one_queue:
+        note.queue = w.num_queues
+    elif note.queue == NONE:
         note.queue = job.tenant if k.tenants_are_queues else w.num_queues  # the queue `default`
     note.num_policies = 0
     note.num_sub_jobs = 0

@@ -421,6 +421,7 @@ def volcano_dtype(size: SizeClass) -> np.dtype[Any]:
             ("nominations", NOMINATION, (MAX_NOMINATIONS,)),
             ("num_queues", np.int32),
             ("tenants_are_queues", np.bool_),  # in a world without queues
+            ("one_queue", np.bool_),  # everybody is in the queue `default`: quota is the business of a layer in front
             ("queues", QUEUE, (size.max_queues,)),
             ("tree", HDRF, (MAX_HDRF,)),
             ("nodes", NODE, (size.max_nodes,)),

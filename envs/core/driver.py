@@ -42,8 +42,12 @@ from gangline.envs.core.transactions import (
 from gangline.envs.core.types import (
     DECISION,
     FULL_SPEED,
+    JOB_ROW,
+    LOG_ROW,
     NEVER,
     NO_TIME,
+    POD_SET_ROW,
+    SCHEDULE_ROW,
     ErrorCode,
     EventKind,
     JobKind,
@@ -360,14 +364,19 @@ def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
 
     Called through its dispatcher it would be compiled once more for each scheduler, with the scheduler as a type.
     """
+    signature = runner_signature(size)
+    return compile_for(function, signature).get_overload(signature)
+
+
+def runner_signature(size: SizeClass) -> Any:
+    """The numba signature of `_run` and `_cycles` for a size class."""
     worlds = numba.typeof(np.zeros(1, world_dtype(size)))
-    from gangline.envs.core.types import JOB_ROW, LOG_ROW, POD_SET_ROW, SCHEDULE_ROW
 
     def table(dtype: Any, readonly: bool) -> Any:
         record = numba.typeof(np.zeros(1, dtype)).dtype
         return nbt.Array(record, 1, "C", readonly=readonly)
 
-    signature = nbt.int64(
+    return nbt.int64(
         worlds,
         nbt.int64,
         door_type(size),
@@ -379,7 +388,12 @@ def _compile_driver(function: Callable[..., Any], size: SizeClass) -> Any:
         table(LOG_ROW, False),
         nbt.int64,
     )
-    return compile_for(function, signature).get_overload(signature)
+
+
+@cache
+def scheduler_runner(size: SizeClass) -> Any:
+    """`_run`, compiled, to be called by a kernel through its address: arguments as `run_scheduler` without the size."""
+    return compile_for(_python(_run), runner_signature(size))
 
 
 def run_scheduler(size: SizeClass, *arguments: Any) -> int:

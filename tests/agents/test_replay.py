@@ -72,6 +72,14 @@ def test_volcano_runs_the_month_with_its_own_configuration(tmp_path, capsys):
     assert "nobody" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_combination_goes_by_its_name(tmp_path, capsys):
+    assert main(["replay", *files(tmp_path), "--schedulers", "kueue+volcano"]) == 0
+    combined = capsys.readouterr().out.splitlines()[-1].split()
+    assert combined[0] == "kueue+volcano" and combined[4] == "8"
+    assert float(combined[1]) < 0.01  # Volcano's sessions begin each second
+
+
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [

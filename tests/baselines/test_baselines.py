@@ -28,10 +28,10 @@ from gangline.envs.workloads.base import fresh
 from gangline.envs.workloads.synthetic import Synthetic
 
 BASELINES = tuple(base.scheduler_names())
-OPTIONS = {n: inspect.signature(import_module(f"gangline.baselines.{n}").build).parameters for n in BASELINES}
+OPTIONS = {n: inspect.signature(import_module(base.module_of(n)).build).parameters for n in BASELINES}
 RULED = tuple(n for n in BASELINES if "rule" in OPTIONS[n])
 # Volcano decides in sessions a second apart and waits for the next rather than ask again. It knows no reservations.
-AT_ONCE = tuple(n for n in BASELINES if n != "volcano")
+AT_ONCE = tuple(n for n in BASELINES if "volcano" not in n)
 TRUTHFUL = tuple(n for n in BASELINES if n != "srtf_oracle")  # all but the one that is told
 HOURS = 60  # minutes
 

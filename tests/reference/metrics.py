@@ -117,6 +117,8 @@ def metrics(
 
     # tenants
     values["over_share"] = over(totals["over_area"], gpus * length)
+    over_share, service = values["over_share"], values["productive_utilization"]
+    values["score"] = None if over_share is None else service - over_share
     values["deficit"] = over(totals["deficit_area"], gpus * length)
     values["idle_with_demand"] = over(totals["wanted_area"] - totals["held_area"], gpus * length)
     values["unproductive_with_demand"] = over(totals["idle_area"], gpus * length)
@@ -136,7 +138,26 @@ def metrics(
     wanted = totals["replica_wanted_area"]
     values["slo_attainment"] = over(wanted - totals["replica_missing_area"], wanted)
     values["decisions_per_hour"] = over(totals["num_decisions"] * 3_600_000, length)
+    values.update(dict.fromkeys(OF_A_RECORDING))
     return {name: float(v) if isinstance(v, Fraction) else v for name, v in values.items()}
+
+
+OF_A_RECORDING = (  # None without one; tests/reference/timeline.py is their twin
+    *("productive_utilization_at_speed", "stranded_gpu_h", "hung_attempts", "hang_delay_mean_s"),
+    *("fragmentation", "fragmentation_of_free", "whole_free_share"),
+    *("jain_phi_day_mean", "jain_phi_day_p5", "envy_max", "dominant_share_gap", "kueue_share_max", "slurm_factor_min"),
+    *("ftf_worst", "ftf_p95", "ftf_unfair_share"),
+    *(
+        "stops_by_node",
+        "stops_by_hang",
+        "stops_for_priority",
+        "stops_for_reclaim",
+        "stops_for_fair_share",
+        "stops_other",
+    ),
+    *("thrash", "quota_violation_gpu_h", "borrowed_gpu_h", "lent_gpu_h"),
+    *("reclaim_delay_mean_s", "reclaim_delay_p95_s", "priority_inversion_gpu_h"),
+)
 
 
 def is_finished(job: Job) -> bool:
