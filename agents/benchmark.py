@@ -39,7 +39,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import gangline
 from gangline import envs
 from gangline.agents import private_clusters
-from gangline.agents.evaluate import GreedyPolicy, Recorded, play_recorded, recordable
+from gangline.agents.evaluate import (
+    GreedyPolicy,
+    Recorded,
+    SeveralPolicy,
+    batch_behind,
+    play_recorded,
+    policy_of,
+    recordable,
+    stage_for,
+)
 from gangline.baselines import base
 from gangline.envs import config as configs
 from gangline.envs import timeline
@@ -356,9 +365,10 @@ def _compile(task: Task) -> None:
     """Make the machine code that a task needs, so that it lies in the cache."""
     if task.actor is None:
         return
-    batch, actor = _stage(task.world, task.actor)
-    batch.reset_one(0, task.trace, {} if task.load is None else {"load": task.load})
-    batch.begin(0, 1)
+    stage, actor = _stage(task.world, task.actor)
+    stage.reset_one(0, task.trace, {} if task.load is None else {"load": task.load})
+    stage.begin(0, 1)
+    batch = batch_behind(stage)
     if isinstance(actor, base.CompiledScheduler):
         actor.compiled(batch.size)
         Recording(batch.world_of(0)).run(actor, batch.world_of(0).now_ms)
@@ -370,10 +380,11 @@ def play(task: Task) -> str | None:
         if task.actor is None:
             write_whole(task.file, _json(_private(task)))
             return None
-        batch, actor = _stage(task.world, task.actor)
+        stage, actor = _stage(task.world, task.actor)
+        batch = batch_behind(stage)
         options = {} if task.load is None else {"load": task.load}
         drain_ms = min(round(task.drain_h * HOUR_MS), NEVER // 2)
-        played = play_recorded(batch, actor, task.trace, options, drain_ms=drain_ms)
+        played = play_recorded(stage, actor, task.trace, options, drain_ms=drain_ms)
         if not played.report.identity_holds:
             return "the GPU time does not add up: held is not the sum of its parts"
         if task.draws:
@@ -394,14 +405,14 @@ def _batch(world: str) -> Batch:
 
 
 @lru_cache(maxsize=64)
-def _stage(world: str, actor: Actor) -> tuple[Batch, Any]:
+def _stage(world: str, actor: Actor) -> tuple[Any, Any]:
     """The batch that an actor plays on, and what decides in it."""
     if actor.scheduler is not None:
         return _batch(world), base.build(actor.scheduler)
     return _policy_stage(world, actor)
 
 
-def _policy_stage(world: str, actor: Actor) -> tuple[Batch, GreedyPolicy]:
+def _policy_stage(world: str, actor: Actor) -> tuple[Any, GreedyPolicy | SeveralPolicy]:
     """A trained agent sees and acts as in its training; cluster and jobs are the benchmark's."""
     from gangline.agents import training
 
@@ -414,7 +425,7 @@ def _policy_stage(world: str, actor: Actor) -> tuple[Batch, GreedyPolicy]:
     own = training.world_of(trained)
     config = from_mapping(WorldConfig, json.loads(world))
     config = replace(config, observation=own.observation, action=own.action, time=own.time, reward=own.reward)
-    batch = Batch(recordable(config), 1, keep_log=True)
+    config = recordable(replace(config, multi_agent=own.multi_agent))
     name = str(trained.agent.get("name", "maskable_ppo"))
     try:
         module = importlib.import_module(name if "." in name else f"gangline.agents.{name}")
@@ -423,14 +434,15 @@ def _policy_stage(world: str, actor: Actor) -> tuple[Batch, GreedyPolicy]:
     import torch
 
     torch.set_num_threads(1)  # runs are played side by side
-    model = module.load(Path(actor.model))
-    expected, found = model.observation_space.shape, batch.observations.shape[1:]
+    policy = policy_of(module.load(Path(actor.model)))
+    stage = stage_for(config, policy)
+    expected, found = policy.model.observation_space.shape, stage.observations.shape[-1:]
     if expected != found:
         raise GanglineError(
             f"policy {actor.name} was trained on observations of shape {expected}, this world has {found}; "
             "expected the same number of tenants, nodes and rows"
         )
-    return batch, GreedyPolicy(model)
+    return stage, policy
 
 
 def _private(task: Task) -> dict[str, Any]:

@@ -92,9 +92,15 @@ def stage_for(config: WorldConfig, actor: Actor) -> Any:
     return actor.batch(config) if isinstance(actor, SeveralPolicy) else Batch(config, 1, keep_log=True)
 
 
+def batch_behind(stage: Any) -> Batch:
+    """The batch that holds the worlds of a stage."""
+    batch: Batch = getattr(stage, "batch", stage)
+    return batch
+
+
 def play_on(batch: Any, actor: Actor, trace: int, options: Mapping[str, Any]) -> tuple[metrics.Report, float | None]:
     """The same on a batch that `stage_for` has made; returns the report and the measured load."""
-    inner: Batch = getattr(batch, "batch", batch)
+    inner = batch_behind(batch)
     episode = batch.reset_one(0, trace, {"trace": trace, **options})
     inner.warm(0)
     start = metrics.snapshot(inner.world_of(0))
@@ -129,20 +135,26 @@ class Recorded:
 
 
 def play_recorded(
-    batch: Batch, actor: CompiledScheduler | Policy, trace: int, options: Mapping[str, Any], *, drain_ms: int = 0
+    stage: Any,
+    actor: CompiledScheduler | Policy | SeveralPolicy,
+    trace: int,
+    options: Mapping[str, Any],
+    *,
+    drain_ms: int = 0,
 ) -> Recorded:
-    """One episode on a batch of one with a log, every instant recorded; then a drain of at most `drain_ms`.
+    """One episode on a stage of `stage_for`, every instant recorded; then a drain of at most `drain_ms`.
 
     Arrivals stop at the horizon, and so do the integrals: the drain only lets jobs end. A policy needs a batch whose
     configuration does not skip forced instants (`recordable`).
     """
-    episode = batch.reset_one(0, trace, {"trace": trace, **options})
+    batch = batch_behind(stage)
+    episode = stage.reset_one(0, trace, {"trace": trace, **options})
     end_ms = int(batch.ends[0])
     is_baseline = isinstance(actor, CompiledScheduler)
     if is_baseline:
         batch.warm(0)
     else:
-        batch.begin(0, 1)
+        stage.begin(0, 1)
     world = batch.world_of(0)
     start = metrics.snapshot(world)
     recording = Recording(world)
@@ -154,7 +166,7 @@ def play_recorded(
         if isinstance(actor, CompiledScheduler):
             recording.run(actor, None if until_ms >= NEVER else until_ms, take_times=True)
         else:
-            _run_recorded(batch, actor, recording, until_ms, decision_s)
+            _run_recorded(stage, actor, recording, until_ms, decision_s)
         stop = metrics.snapshot(world) if stop is None else stop
     recording.close()
     window = metrics.window_of(world, start, stop, recording)
@@ -167,22 +179,29 @@ def recordable(config: WorldConfig) -> WorldConfig:
     return replace(config, time=replace(config.time, skip_forced=False))
 
 
-def _run_recorded(batch: Batch, policy: Policy, recording: Recording, until_ms: int, seconds: list[float]) -> None:
+def _run_recorded(
+    stage: Any, policy: Policy | SeveralPolicy, recording: Recording, until_ms: int, seconds: list[float]
+) -> None:
     """Let a policy play to a time on the world's clock, and note each instant."""
-    env, mask = batch.envs[0], batch.masks[0]
+    env = batch_behind(stage).envs[0]
     env["end_ms"] = until_ms
     env["truncated"] = False
     while not (env["terminated"] or env["truncated"]):
-        choices = np.flatnonzero(mask)
-        if len(choices) > 1:
+        stage.actions[0] = WAIT
+        if (stage.masks[0].sum(axis=-1, dtype=np.int64) > 1).any():
             began = time.perf_counter()
-            batch.actions[0] = policy.act(batch.observations[0], mask)
+            _act(stage, policy)
             seconds.append(time.perf_counter() - began)
-        else:
-            batch.actions[0] = WAIT
-        batch.step(0, 1)
+        stage.step(0, 1)
         recording.note()
     recording.world.check()
+
+
+def _act(stage: Any, policy: Policy | SeveralPolicy) -> None:
+    if isinstance(policy, SeveralPolicy):
+        policy.act(stage)
+    else:
+        stage.actions[0] = policy.act(stage.observations[0], stage.masks[0])
 
 
 def run_baseline(batch: Batch, scheduler: CompiledScheduler) -> None:
@@ -214,10 +233,7 @@ def _run_python(batch: Batch, scheduler: Scheduler) -> None:
 def _run_policy(batch: Any, inner: Batch, policy: Policy | SeveralPolicy) -> None:
     env = inner.envs[0]
     while not (env["terminated"] or env["truncated"]):
-        if isinstance(policy, SeveralPolicy):
-            policy.act(batch)
-        else:
-            batch.actions[0] = policy.act(batch.observations[0], batch.masks[0])
+        _act(batch, policy)
         batch.step(0, 1)
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from gangline.agents import checkpoint, learning_curve
@@ -27,6 +28,7 @@ from gangline.agents.batches import SeveralAgents, batch_of
 from gangline.agents.keeper import Keeper, Report, Stopped
 from gangline.agents.kernel_net import ILLEGAL, KernelNet, Layout, most_probable
 from gangline.agents.pairs import met_by_pairs
+from gangline.envs import observation as observations
 from gangline.envs.agent import AGENT
 from gangline.envs.cluster_env import MAX_SEED
 from gangline.envs.config import WorldConfig, from_mapping
@@ -270,6 +272,11 @@ class Model:
     def who(self) -> str:
         """For whom it acts: `cluster`, `tenants` or `roles`."""
         return str(self.net.settings["who"])
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """What one agent sees, flat."""
+        return spaces.Box(observations.LOW, observations.HIGH, (observations.flat_size(self.agents[0]),), np.float32)
 
     def predict(
         self, observation: np.ndarray, deterministic: bool = True, action_masks: np.ndarray | None = None

@@ -42,3 +42,17 @@ def test_a_policy_of_another_world_is_named_and_the_others_go_on(run_dir, tmp_pa
     assert main(["benchmark", "--world", "toy", *given, "--out", str(tmp_path / "out")]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "was trained on observations of shape" in printed and "INCOMPLETE: 1 of 3 runs" in printed
+
+
+@pytest.mark.parametrize("arguments", [["agent=ppo"], ["agent=mappo"], ["agent=ppo", "agent.who=roles"]])
+def test_our_own_agents_tenants_and_roles_take_part(arguments, tmp_path, capsys):
+    folder, out = tmp_path / "mine", tmp_path / "out"
+    given = [*TINY, "agent.total_steps=256", *arguments, "evaluation.traces=1", f"run_dir={folder}"]
+    assert training.main(given) == 0
+    world = ["--world", "small", "--set", "episode.horizon_h=12", "episode.warm_h=6"]
+    asked = ["--schedulers", "fifo", "--policies", str(folder), "--loads", ".8", "--traces", "1", "--workers", "1"]
+    assert main(["benchmark", *world, *asked, "--out", str(out)]) == 0
+    comparison = results.read(out)
+    assert comparison.groups == ["fifo", "mine"] and len(comparison.runs) == 2
+    assert all(run["report"]["identity_holds"] for run in comparison.runs)
+    assert len({run["report"]["counts"]["jobs"] for run in comparison.runs}) == 1
