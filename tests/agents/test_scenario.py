@@ -117,14 +117,14 @@ def test_a_borrows_four_that_b_leaves_idle_and_b_takes_them_back():
     assert [held(case, 2)["team-a"] for case in (fixed, lent, back)] == [8, 12, 12]
     assert who_holds(back, 2) == "team-a 12 GPUs (8 its own, 4 borrowed), team-b 2 of its 8 GPUs"
     assert held(back, 4) == {"team-a": 8, "team-b": 8}
-    assert value(back, "stops") == "1" and wait_h(back, "b-back") == 0
+    assert value(back, "stops") == 1 and wait_h(back, "b-back") == 0
 
 
 def test_whether_the_owner_gets_it_back_at_once_is_a_setting():
     """Example 8-4: it may evict what was borrowed, as configured; by default it waits."""
     _, lent, back = played("cohort-borrow").values()
     assert held(lent, 4) == {"team-a": 12, "team-b": 2}
-    assert wait_h(lent, "b-back") == 3.75 and value(lent, "stops") == "0"
+    assert wait_h(lent, "b-back") == 3.75 and value(lent, "stops") == 0
     assert value(back, "lost") == 4 * 0.25
 
 
@@ -187,24 +187,36 @@ def test_with_room_in_the_quotas_the_gate_leaves_the_scheduler_as_it_was():
 
 
 def test_the_company_is_best_served_on_kubernetes_by_kueue_and_volcano_together():
-    """Example 8-1: the text's choice, measured; Slurm, outside Kubernetes, may do more."""
-    cases = played("company500", "compare", "kube", "kueue+kube", "volcano", "kueue+volcano")
-    work = {label: value(case, "work") for label, case in cases.items()}
-    assert max(work, key=work.__getitem__) == "kueue+volcano"
-    assert value(cases["kueue+volcano"], "stuck") == 0
-    assert wait_h(cases["kube"], "64-GPU jobs") > 3 * wait_h(cases["kueue+volcano"], "64-GPU jobs")
-    assert wait_h(cases["kueue+volcano"], "day-2") == wait_h(cases["kueue+volcano"], "day-3") == 0
-    assert sum(run.count * run.gpus for run in cases["kube"].config.cluster.nodes) == 500
+    """Example 8-1: the text's choice, measured over three draws of the jobs."""
+    found, path = load("company500")
+    labels = ["kube", "kueue+kube", "volcano", "kueue+volcano"]
+    runs = {label: [play(found, path, found.compare, label, seed=seed) for seed in range(3)] for label in labels}
+    work = {label: sum(value(case, "work") for case in cases) for label, cases in runs.items()}
+    wait = {label: sum(value(case, "wait") for case in cases) for label, cases in runs.items()}
+    assert max(work, key=work.__getitem__) == min(wait, key=wait.__getitem__) == "kueue+volcano"
+    for case in runs["kueue+volcano"]:
+        assert value(case, "stuck") == 0
+        assert wait_h(case, "day-2") == wait_h(case, "day-3") == 0  # inference has its quota at once
+        assert sum(run.count * run.gpus for run in case.config.cluster.nodes) == 500
+    assert sum(wait_h(case, "day-3") for case in runs["kube"]) > 1
 
 
 def test_on_the_mixed_site_gangs_run_whole_in_slurm_and_in_volcano():
     """Exercise 8-1; the sbatch line is the text's."""
-    slurm, volcano = played("hpc-and-kube").values()
-    for case in (slurm, volcano):
-        assert value(case, "stuck") == 0
-        assert wait_h(case, "serve-more") == 0
-        assert case.timeline.gpus[case.names.index("chem-64-1")] == 64
-    assert volcano.report.counts["finished"] > 500 and slurm.report.counts["finished"] > 500
+    found, path = load("hpc-and-kube")
+    runs = {label: [play(found, path, found.run, label, seed=seed) for seed in range(3)] for label in found.run.cases}
+    for cases in runs.values():
+        for case in cases:
+            assert value(case, "stuck") == 0
+            assert wait_h(case, "serve-more") == 0  # resident pods find room in both
+            assert case.timeline.gpus[case.names.index("chem-64-1")] == 64
+    wait = {label: np.mean([wait_h(case, "64-GPU jobs") for case in cases]) for label, cases in runs.items()}
+    assert wait["slurm"] < 0.7 * wait["volcano"]  # it keeps nodes for the head of the queue, and fills the gaps
+
+
+def test_where_each_team_has_a_volcano_queue_a_job_larger_than_its_share_holds_up_everybody():
+    cases = played("hpc-and-kube", "compare", "volcano", "volcano, queues")
+    assert value(cases["volcano, queues"], "work") < 0.6 * value(cases["volcano"], "work")
 
 
 # ---------------------------------------------------------------------------------------------------------------
