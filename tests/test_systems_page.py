@@ -1,4 +1,4 @@
-"""docs/systems.md and its Chinese twin show what the commands print today, the same tables in both, and no dead links."""
+"""docs/systems.md and its Chinese twin show what the commands print, the same tables in both, and no dead links."""
 
 from __future__ import annotations
 

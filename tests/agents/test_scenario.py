@@ -340,3 +340,22 @@ compare: {cases: {it: {scheduler: fifo}}}
     pytest.importorskip("matplotlib", reason="pictures need gangline[train]")
     assert main(["scenario", "run", str(file), "--out", str(tmp_path / "p.png")]) == 0
     assert re.search(r"GPU-hours of work done and safe +4\.0", capsys.readouterr().out)
+
+
+def test_streams_in_a_batch_are_those_of_single_environments():
+    """Environment i of a batch seeded s is the single one seeded s + i, where each draws other jobs."""
+    batch = gymnasium.make_vec("gangline/GpuCluster-v0", num_envs=2, world="hpc-and-kube")
+    singles = [gymnasium.make("gangline/GpuCluster-v0", world="hpc-and-kube") for _ in range(2)]
+    observation, info = batch.reset(seed=5)
+    one = [env.reset(seed=5 + i) for i, env in enumerate(singles)]
+    for _ in range(150):
+        for i, (seen, own) in enumerate(one):
+            assert np.array_equal(observation[i], seen)
+            assert np.array_equal(info["action_mask"][i], own["action_mask"])
+        actions = [int(np.flatnonzero(own["action_mask"])[-1]) for _, own in one]
+        observation, _, _, _, info = batch.step(np.array(actions))
+        one = []
+        for env, action in zip(singles, actions, strict=True):
+            seen, _, _, _, own = env.step(action)
+            one.append((seen, own))
+    assert not np.array_equal(observation[0], observation[1])
