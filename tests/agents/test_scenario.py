@@ -110,6 +110,16 @@ def test_the_price_of_preemption_is_far_below_the_wait_of_the_urgent_job():
     assert end_h(every_30, "long") < end_h(none, "long") - 3.9
 
 
+def test_kueue_volcano_and_slurm_all_preempt_for_the_urgent_jobs():
+    """Example 8-3 with each system's own means: priority, the action preempt, a QOS that preempts another."""
+    labels = ("wait", "every 30 min", "volcano, 30 min", "slurm, 30 min")
+    waits, *preempting = played("preempt-checkpoint", "compare", *labels).values()
+    assert wait_h(waits, "urgent jobs") > 1
+    for case in preempting:
+        assert wait_h(case, "urgent jobs") < 0.01, case.label
+        assert 0 < value(case, "lost") < 8 * 0.5 * value(case, "stops"), case.label
+
+
 def test_a_borrows_four_that_b_leaves_idle_and_b_takes_them_back():
     """Example 8-4: A 8 of 8, B 2 of 8."""
     fixed, lent, back = played("cohort-borrow").values()
