@@ -388,7 +388,7 @@ def print_list(names_only: bool = False) -> None:
     """Print the scenarios that ship, one a line."""
     for name in scenario_names():
         found, _ = load(name)
-        print(name if names_only else f"{name:<20} {found.title} ({found.text})")
+        print(name if names_only else f"{name:<20} {found.title}")
 
 
 def print_part(scenario: str, which: str, out: str | None, seed: int, tell: Callable[[str], None] = print) -> None:
