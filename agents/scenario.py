@@ -75,6 +75,7 @@ class Part:
     measures: tuple[str, ...] = ("work", "stuck", "lost", "idle", "wait", "finished")
     looks_h: tuple[float, ...] = ()  # when to say who holds what
     story: bool = True  # tell what happens, job by job
+    seeds: int = 1  # draws of the streams of jobs; figures are means over them
     answer: str = ""  # what the figures show
 
 
@@ -145,6 +146,8 @@ def load(scenario: str | Path) -> tuple[Scenario, Path]:
         for label, case in part.cases.items():
             if not case.scheduler:
                 raise GanglineError(f"scenario {path.name}: {name}.cases.{label} has no scheduler, expected one")
+        if part.seeds < 1:
+            raise GanglineError(f"scenario {path.name}: {name}.seeds is {part.seeds}, expected at least 1")
         for measure in part.measures:
             words_of(measure)
     return found, path
@@ -227,20 +230,12 @@ def _value(name: str, scale: float = 1.0) -> Callable[[Played], float | None]:
     return read
 
 
-def _count(name: str) -> Callable[[Played], str]:
-    return lambda played: f"{played.report.counts[name]} of {played.report.counts['jobs']}"
+def _count(name: str) -> Callable[[Played], tuple[float, float]]:
+    return lambda played: (played.report.counts[name], played.report.counts["jobs"])
 
 
-def _stops(played: Played) -> str:
-    return str(int(played.jobs["preemptions"].sum()))
-
-
-def _share(name: str) -> Callable[[Played], str]:
-    def read(played: Played) -> str:
-        value = played.report.values[name]
-        return "-" if value is None else f"{100 * value:.1f} %"
-
-    return read
+def _stops(played: Played) -> int:
+    return int(played.jobs["preemptions"].sum())
 
 
 MEASURES: dict[str, tuple[str, Callable[[Played], Any]]] = {
@@ -254,7 +249,7 @@ MEASURES: dict[str, tuple[str, Callable[[Played], Any]]] = {
     "finished": ("jobs finished", _count("finished")),
     "started": ("jobs started", _count("started")),
     "stops": ("times that a job was stopped", _stops),
-    "over_share": ("held beyond the fair share while others lacked theirs", _share("over_share")),
+    "over_share": ("held beyond the fair share while others lacked theirs, %", _value("over_share", 100)),
 }
 
 
@@ -320,15 +315,16 @@ _OF: dict[str, tuple[str, Callable[[Played, str], Any]]] = {
 }
 
 
-def table(cases: Sequence[Played], measures: Sequence[str]) -> list[str]:
-    """A line for each measure, a column for each case."""
+def table(cases: Sequence[Sequence[Played]], measures: Sequence[str]) -> list[str]:
+    """A line for each measure, a column for each case: the mean over the runs of a case."""
     rows = []
     for measure in measures:
         words, read = words_of(measure)
-        rows.append((words, [_cell(read(played)) for played in cases]))
+        rows.append((words, [_cell([read(played) for played in runs]) for runs in cases]))
     width = max(len(words) for words, _ in rows)
-    columns = [max(len(p.label), *(len(cells[i]) for _, cells in rows)) for i, p in enumerate(cases)]
-    head = " " * width + "".join(f"  {p.label:>{c}}" for p, c in zip(cases, columns, strict=True))
+    labels = [runs[0].label for runs in cases]
+    columns = [max(len(label), *(len(cells[i]) for _, cells in rows)) for i, label in enumerate(labels)]
+    head = " " * width + "".join(f"  {label:>{c}}" for label, c in zip(labels, columns, strict=True))
     lines = [
         f"{words:<{width}}" + "".join(f"  {cell:>{c}}" for cell, c in zip(cells, columns, strict=True))
         for words, cells in rows
@@ -336,10 +332,15 @@ def table(cases: Sequence[Played], measures: Sequence[str]) -> list[str]:
     return [head, *lines]
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _cell(values: Sequence[Any]) -> str:
+    """The mean of what is defined; counts are whole, `3 of 5`, numbers have a decimal."""
+    known = [value for value in values if value is not None]
+    if not known:
         return "-"
-    return value if isinstance(value, str) else f"{value:,.1f}"
+    mean = np.mean(known, axis=0)
+    if isinstance(known[0], tuple):
+        return f"{mean[0]:.0f} of {mean[1]:.0f}"
+    return f"{mean:.0f}" if isinstance(known[0], int) else f"{mean:,.1f}"
 
 
 def who_holds(played: Played, hour: float) -> str:
@@ -387,7 +388,7 @@ def print_list(names_only: bool = False) -> None:
     """Print the scenarios that ship, one a line."""
     for name in scenario_names():
         found, _ = load(name)
-        print(name if names_only else f"{name:<20} {found.title} ({found.text})")
+        print(name if names_only else f"{name:<20} {found.title}")
 
 
 def print_part(scenario: str, which: str, out: str | None, seed: int, tell: Callable[[str], None] = print) -> None:
@@ -408,14 +409,17 @@ def print_part(scenario: str, which: str, out: str | None, seed: int, tell: Call
     for words in (found.question, part.says):
         if words:
             tell(words)
-    played = []
+    runs = []
     for label, case in part.cases.items():
-        played.append(play(found, path, part, label, seed=seed))
         if case.says:
             tell(f"  {label}: {case.says}")
+        runs.append([play(found, path, part, label, seed=seed + i) for i in range(part.seeds)])
     tell("")
-    for line in table(played, part.measures):
+    if part.seeds > 1:
+        tell(f"means over seeds {seed} to {seed + part.seeds - 1}; the picture is of seed {seed}")
+    for line in table(runs, part.measures):
         tell(line)
+    played = [of_case[0] for of_case in runs]
     for hour in part.looks_h:
         tell(f"at {clock(round(hour * HOUR_MS))}")
         for p in played:

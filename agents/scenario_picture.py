@@ -42,7 +42,7 @@ def write_picture(title: str, cases: Sequence[Played], out: str) -> str:
     end_h = max(p.timeline.end_ms for p in cases) / HOUR_MS
     paint = _Paint.of(cases, few)
     for i, played in enumerate(cases):
-        _draw_gpus(axes[2 * i], played, paint, end_h)
+        _draw_gpus(axes[2 * i], played, paint, end_h, few)
         (_draw_jobs if few else _draw_waiting)(axes[2 * i + 1], played, paint)
     axes[-1].set_xlabel("hours")
     axes[-1].set_xlim(0, end_h)
@@ -101,7 +101,7 @@ def _color(index: int) -> str:
     return COLORS[index % len(COLORS)]
 
 
-def _draw_gpus(axes: Any, played: Played, paint: _Paint, end_h: float) -> None:
+def _draw_gpus(axes: Any, played: Played, paint: _Paint, end_h: float, few: bool) -> None:
     """A row for each GPU; black where it is held by a job that makes no progress."""
     from matplotlib.colors import ListedColormap
 
@@ -125,9 +125,10 @@ def _draw_gpus(axes: Any, played: Played, paint: _Paint, end_h: float) -> None:
     edges = np.cumsum([node.amounts.get("gpu", 0) // 1000 for node in played.spec.nodes])
     if num_gpus <= FEW_GPUS:
         axes.hlines(edges[:-1], 0, end_h, color="0.4", lw=0.6)
-        if num_gpus <= VERY_FEW_GPUS:
+        if num_gpus <= VERY_FEW_GPUS and few:
             for gpu in range(num_gpus):
                 axes.axhline(gpu, color="white", lw=0.4)
+    if num_gpus <= FEW_GPUS and few:
         _part_jobs(axes, timeline)
         _label_jobs(axes, timeline)
     axes.set_ylim(num_gpus, 0)

@@ -67,7 +67,7 @@ def test_the_wheel_is_the_tree(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     info = {name for name in names if name.split("/")[0].endswith(".dist-info")}
     assert {name.split("/")[0] for name in names - info} == {"gangline"}
-    want = in_tree(".py", ".yaml", ".conf", ".html", ".css", ".js") | {"gangline/py.typed"}
+    want = in_tree(".py", ".yaml", ".conf", ".txt", ".html", ".css", ".js") | {"gangline/py.typed"}
     assert want - names == set(), "in the tree, but not in the wheel"
     assert [name for name in sorted(names - info) if not of_tree(name)] == [], "in the wheel, but not in the tree"
     assert any(name.endswith("licenses/LICENSE") for name in info)
