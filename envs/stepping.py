@@ -114,7 +114,7 @@ def drive(
                 pass_time(w, env, members[i], agent, rows, pod_sets, schedule, log)
             has_choice = look(w, env, members[i], agent, masks[i])
             may_pass = agent.skips_forced and agent.time_mode == TimeMode.EVENT and env.turn == 0
-            if has_choice or is_over(w, env) or not may_pass:
+            if is_over(w, env) or has_choice or not may_pass:  # first, since it is what ends the episode
                 break
             time_passes = True
         if mode == Mode.STEP:
