@@ -27,7 +27,7 @@ from gangline.envs.agent import (
     TimeMode,
     env_dtype,
 )
-from gangline.envs.config import WorldConfig, load_world, one_of
+from gangline.envs.config import MultiAgentConfig, WorldConfig, load_world, one_of
 from gangline.envs.core import building
 from gangline.envs.core.compiled import entry_point
 from gangline.envs.core.placement import Rule
@@ -603,5 +603,6 @@ def agent_parameters(
     a["face"] = face
     a["arbiter"] = Arbiter[several.arbiter.upper()]
     a["mu"] = several.mu
-    a["own_weights"] = [several.own_weights.get(name, 0.0) for name in rewards.OWN_TERMS]
+    own_weights = {**MultiAgentConfig().own_weights, **several.own_weights}  # what is not said stays as it is
+    a["own_weights"] = [own_weights[name] for name in rewards.OWN_TERMS]
     return agents

@@ -147,7 +147,7 @@ class MultiAgentConfig:
 
     arbiter: str = "entitlement_deficit"  # entitlement_deficit | priority | round_robin
     mu: float = 0.5  # part of the team's mean in a tenant's reward; 1 = fully cooperative
-    own_weights: dict[str, float] = field(
+    own_weights: dict[str, float] = field(  # one that is left out keeps its default; 0 switches it off
         default_factory=lambda: {"productive": 1.0, "neg_over_share": 2.0, "neg_deficit": 1.0, "neg_waste": 1.0}
     )
 
