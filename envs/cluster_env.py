@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from gangline.envs import action as actions
 from gangline.envs import observation as observations
-from gangline.envs import rendering, stepping
 from gangline.envs import reward as rewards
+from gangline.envs import stepping
 from gangline.envs.agent import (
     AGENT,
     MAX_QUEUE_ROWS,
@@ -49,7 +49,7 @@ from gangline.envs.core.types import (
 from gangline.envs.core.view import ClusterView
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
-from gangline.envs.rendering import History
+from gangline.envs.rendering import RENDER_MODES, Screen
 from gangline.envs.stepping import Mode
 from gangline.envs.worlds import HOUR_MS, Episode, EpisodeSource, build_world
 
@@ -92,13 +92,12 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         v0: first.
     """
 
-    metadata = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}  # noqa: RUF012
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self, world: str | Mapping[str, Any] = "small", *, render_mode: str | None = None, **overrides: Any
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise GanglineError(f"render_mode is {render_mode!r}, expected one of {self.metadata['render_modes']}")
+        self._screen = Screen(render_mode)
         self.render_mode = render_mode
         self.config = load_world(world, **overrides)
         self.batch = Batch(self.config, 1)
@@ -110,8 +109,6 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         self.observation_space = self._observation_space(agent)
         self.action_space = self._action_space(agent)
         self.episode: Episode | None = None
-        self._history = History()
-        self._window: Any = None
 
     # -- Gymnasium ---------------------------------------------------------------------------------------------
 
@@ -121,8 +118,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         episode_seed = int(self.np_random.integers(MAX_SEED))
         self.episode = self.batch.reset_one(0, episode_seed, options or {})
         self.batch.begin(0, 1)
-        self._history = History()
-        self._note()
+        self._screen.begin(self.world)
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -132,7 +128,7 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
         self.batch.actions[0] = self.flat_actions(action)
         self.batch.step(0, 1)
         if self.render_mode is not None:
-            self._note()
+            self._screen.note(self.world)
         read = self._read
         reward = read.reward.item()
         info = self._info()
@@ -144,26 +140,11 @@ class GpuClusterEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> str | np.ndarray | None:  # type: ignore[override]
         """The cluster now: text, pixels (height, width, 3) uint8, or None (a window, or no render mode)."""
-        if self.render_mode == "ansi":
-            return rendering.text_view(self.world)
-        if self.render_mode == "rgb_array":
-            return rendering.rgb_array(self.world, self._history)
-        return None
+        return self._screen.render(self.world)
 
     def close(self) -> None:
         """Close the window, if there is one."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
-
-    def _note(self) -> None:
-        """Remember who holds which GPU, for pictures; in `human` mode, show it."""
-        if self.render_mode in ("rgb_array", "human"):
-            self._history.note(self.world)
-        if self.render_mode == "human":
-            if self._window is None:
-                self._window = rendering.Window()
-            self._window.show(rendering.rgb_array(self.world, self._history))
+        self._screen.close()
 
     def action_masks(self) -> np.ndarray:
         """(num_actions,) bool: what is legal now; for a MultiDiscrete head the masks of its dimensions in one."""

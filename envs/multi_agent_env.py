@@ -26,18 +26,16 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import AgentSelector
 
 from gangline.envs import observation as observations
-from gangline.envs import rendering
 from gangline.envs.agent import Face, Refused, Role, env_dtype
 from gangline.envs.cluster_env import MAX_SEED, Batch
 from gangline.envs.config import WorldConfig, load_world
 from gangline.envs.core.types import NONE
 from gangline.envs.core.world import World
 from gangline.envs.errors import GanglineError
-from gangline.envs.rendering import History
+from gangline.envs.rendering import RENDER_MODES, Screen
 from gangline.envs.worlds import Episode
 
 WAIT = 0
-RENDER_MODES = ("ansi", "rgb_array", "human")
 ROLES = tuple(role.name.lower() for role in Role)
 REFUSED: dict[int, str | None] = {Refused.NO: None, Refused.CONFLICT: "conflict", Refused.ILLEGAL: "illegal"}
 
@@ -134,12 +132,13 @@ class _OneEnvironment:
 
     batch: SeveralAgentsBatch
     render_mode: str | None
+    observation_spaces: dict[str, spaces.Dict]
+    action_spaces: dict[str, spaces.Discrete]
 
     def _set_up(
         self, batch: type[SeveralAgentsBatch], world: Any, render_mode: str | None, overrides: Mapping[str, Any]
     ) -> None:
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise GanglineError(f"render_mode is {render_mode!r}, expected one of {list(RENDER_MODES)}")
+        self._screen = Screen(render_mode)
         self.render_mode = render_mode
         self.config = several_agents_config(world, overrides)
         self.batch = batch(self.config, 1)
@@ -148,8 +147,6 @@ class _OneEnvironment:
         self._mask = spaces.Box(0, 1, (int(agent["num_actions"]),), np.int8)
         self._num_actions = int(agent["num_actions"])
         self._generator: np.random.Generator | None = None
-        self._history = History()
-        self._window: Any = None
         self.episode: Episode | None = None
 
     def _spaces(self, names: list[str]) -> tuple[dict[str, spaces.Dict], dict[str, spaces.Discrete]]:
@@ -163,17 +160,7 @@ class _OneEnvironment:
         given = {name: value for name, value in (options or {}).items() if name != "options"}  # PettingZoo's own test
         self.episode = self.batch.reset_one(0, int(self._generator.integers(MAX_SEED)), given)
         self.batch.begin(0, 1)
-        self._history = History()
-        self._note()
-
-    def _note(self) -> None:
-        """Remember who holds which GPU, for pictures; in `human` mode, show it."""
-        if self.render_mode in ("rgb_array", "human"):
-            self._history.note(self.world)
-        if self.render_mode == "human":
-            if self._window is None:
-                self._window = rendering.Window()
-            self._window.show(rendering.rgb_array(self.world, self._history))
+        self._screen.begin(self.world)
 
     def _seen(self, k: int) -> dict[str, np.ndarray]:
         return {"observation": self.batch.seen[0, k].copy(), "action_mask": self.batch.allowed[0, k].copy()}
@@ -187,17 +174,19 @@ class _OneEnvironment:
 
     def render(self) -> str | np.ndarray | None:
         """The cluster now: text, pixels (height, width, 3) uint8, or None (a window, or no render mode)."""
-        if self.render_mode == "ansi":
-            return rendering.text_view(self.world)
-        if self.render_mode == "rgb_array":
-            return rendering.rgb_array(self.world, self._history)
-        return None
+        return self._screen.render(self.world)
 
     def close(self) -> None:
         """Close the window, if there is one."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        self._screen.close()
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of an agent's observations."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of an agent's actions."""
+        return self.action_spaces[agent]
 
 
 def several_agents_config(world: str | Mapping[str, Any], overrides: Mapping[str, Any]) -> WorldConfig:
@@ -237,7 +226,7 @@ class TenantsEnv(_OneEnvironment, ParallelEnv):  # type: ignore[misc]
         an own job while holding more than the fair share. Anything the mask forbids changes nothing and is counted.
 
     Reward:
-        `(1 - mu) own + mu mean over tenants of own`, with `multi_agent.mu` .5. own = productive use - over-share -
+        `(1 - mu) own + mu mean over tenants of own`, with `multi_agent.mu` .5. own = productive use - 2 over-share -
         deficit - waste, each as a share of an n-th of the cluster (`multi_agent.own_weights`), exact integrals over the
         time passed, discounted to the round.
 
@@ -266,14 +255,6 @@ class TenantsEnv(_OneEnvironment, ParallelEnv):  # type: ignore[misc]
         self.agents: list[str] = []
         self.observation_spaces, self.action_spaces = self._spaces(self.possible_agents)
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The space of an agent's observations."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The space of an agent's actions."""
-        return self.action_spaces[agent]
-
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -294,7 +275,7 @@ class TenantsEnv(_OneEnvironment, ParallelEnv):  # type: ignore[misc]
         batch = self.batch
         batch.actions[0] = [int(actions.get(name, WAIT)) for name in self.possible_agents]
         batch.step(0, 1)
-        self._note()
+        self._screen.note(self.world)
         ended, cut = bool(batch.envs[0]["terminated"]), bool(batch.envs[0]["truncated"])
         rewards = dict(zip(self.agents, batch.members[0]["reward"].tolist(), strict=True))
         terminations, truncations = dict.fromkeys(self.agents, ended), dict.fromkeys(self.agents, cut)
@@ -364,14 +345,6 @@ class RolesEnv(_OneEnvironment, AECEnv):  # type: ignore[misc]
         self.agents: list[str] = []
         self.observation_spaces, self.action_spaces = self._spaces(self.possible_agents)
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The space of an agent's observations."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The space of an agent's actions."""
-        return self.action_spaces[agent]
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin an episode; `options` as those of `GpuClusterEnv.reset`."""
         self._begin(seed, options)
@@ -398,7 +371,7 @@ class RolesEnv(_OneEnvironment, AECEnv):  # type: ignore[misc]
         batch = self.batch
         batch.actions[0] = int(action)
         batch.step(0, 1)
-        self._note()
+        self._screen.note(self.world)
         self.rewards = dict(zip(self.possible_agents, batch.members[0]["reward"].tolist(), strict=True))
         ended, cut = bool(batch.envs[0]["terminated"]), bool(batch.envs[0]["truncated"])
         self.terminations = dict.fromkeys(self.agents, ended)

@@ -100,6 +100,50 @@ class History:
             del self.times_ms[0], self.holders[0]
 
 
+class Screen:
+    """What an environment shows in its render mode; for pictures it remembers the episode.
+
+    Raises:
+        GanglineError: there is no such mode.
+    """
+
+    def __init__(self, mode: str | None) -> None:
+        if mode is not None and mode not in RENDER_MODES:
+            raise GanglineError(f"render_mode is {mode!r}, expected one of {list(RENDER_MODES)}")
+        self.mode = mode
+        self._history = History()
+        self._window: Any = None
+
+    def begin(self, world: World) -> None:
+        """An episode has begun."""
+        self._history = History()
+        self.note(world)
+
+    def note(self, world: World) -> None:
+        """Remember who holds which GPU, for pictures; in `human` mode, show it."""
+        if self.mode in ("rgb_array", "human"):
+            self._history.note(world)
+        if self.mode == "human":
+            if self._window is None:
+                self._window = Window()
+            self._window.show(rgb_array(world, self._history))
+
+    def render(self, world: World) -> str | np.ndarray | None:
+        """The cluster now: text, pixels (height, width, 3) uint8, or None (a window, or no render mode)."""
+        if self.mode == "ansi":
+            return text_view(world)
+        if self.mode == "rgb_array":
+            return rgb_array(world, self._history)
+        return None
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+
+RENDER_MODES = ("ansi", "rgb_array", "human")
 FREE, DOWN = -1, -2
 MOST_GPU_ROWS = 512
 COLORS = (  # Okabe and Ito's palette first: told apart by colour-blind readers too
