@@ -17,6 +17,7 @@ from gangline.baselines.kueue.domains import add_children, count_domains, name_p
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import NONE
 
+ALLOCATES = True  # a table (core/compiled.py)
 TOP = -2  # the domains of the coarsest level, as children of nothing
 
 
