@@ -93,6 +93,7 @@ AGENT = np.dtype(
         ("may_preempt", np.bool_),
         ("num_actions", np.int64),
         ("min_run_ms", np.int64),  # a job that has run for less is protected
+        ("reclaims_within_share", np.bool_),
         ("reserve_ms", np.int64),  # length of a reservation
         ("max_commands_per_instant", np.int64),
         # time and reward
@@ -162,6 +163,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
             ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
             ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
+            ("running_at", np.int32, (MAX_RUNNING_ROWS,)),  # their places in the table of running jobs
             ("oldest", np.int64, (size.max_tenants,)),
             ("tenant_head", np.int32, (size.max_tenants,)),  # group whose head is the tenant's first job
             ("usage_share", np.float64, (size.max_tenants,)),  # scratch
@@ -172,6 +174,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("cursor_key", np.int64, (size.max_groups,)),
             ("cursor_group", np.int32, (size.max_groups,)),
             ("cursor_claim", np.int64, (size.max_groups,)),
+            ("cursor_order", np.int32, (size.max_groups,)),  # the last comes first
         ],
         align=True,
     )

@@ -18,9 +18,9 @@ import numpy as np
 
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.fair_share import decayed_usage, refresh_shares
-from gangline.envs.core.preemption import visible_loss
+from gangline.envs.core.preemption import loss_of_row
 from gangline.envs.core.queue import following, heads_before, shortest
-from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, JobState, NodeState
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, NodeState
 from gangline.envs.errors import GanglineError
 
 LOW, HIGH = -1.0, 4.0  # bounds of every feature
@@ -237,9 +237,10 @@ def write_nodes(w: Any, rows: int, out: Any) -> None:
     """One row per node; in worlds with more nodes than rows, one per group of consecutive nodes, mean values."""
     share = 1.0 / max(w.gpus_total, 1)
     num_rows = min(rows, w.num_nodes)
+    end = 0
     for i in range(num_rows):
-        first = i * w.num_nodes // num_rows
-        end = (i + 1) * w.num_nodes // num_rows
+        first = end
+        end = i + 1 if num_rows == w.num_nodes else (i + 1) * w.num_nodes // num_rows
         gpus = 0
         free = 0
         empty = 0
@@ -287,7 +288,9 @@ def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any) -> None:
 
 @helper
 def _read_heads(w: Any, env: Any, oldest: Any) -> int:
-    """Note the head and the smallest claim of every group that waits, and each tenant's first; returns their number."""
+    """Note the head and the smallest claim of every group that waits, in order, the first job's last, and each tenant's
+    first; returns their number.
+    """
     for k in range(w.num_tenants):
         oldest[k] = NEVER
         env.tenant_head[k] = NONE
@@ -303,6 +306,11 @@ def _read_heads(w: Any, env: Any, oldest: Any) -> int:
         env.cursor_row[count] = group.head_row
         env.cursor_group[count] = g
         env.cursor_claim[count] = group.least_claim_ms
+        place = count  # the list begins with the group that was the last to be empty
+        while place > 0 and _is_before(env, env.cursor_order[place - 1], count):
+            env.cursor_order[place] = env.cursor_order[place - 1]
+            place -= 1
+        env.cursor_order[place] = count
         k = group.tenant
         if env.tenant_head[k] == NONE or heads_before(group, w.groups[env.tenant_head[k]]):
             env.tenant_head[k] = g
@@ -318,13 +326,7 @@ def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int) -> int:
     count = 0
     left = num_groups
     while count < agent.num_oldest and left > 0:
-        best = 0
-        for i in range(1, left):
-            is_before = env.cursor_key[i] < env.cursor_key[best]
-            is_before = is_before or (
-                env.cursor_key[i] == env.cursor_key[best] and env.cursor_row[i] < env.cursor_row[best]
-            )
-            best = i if is_before else best
+        best = env.cursor_order[left - 1]
         slot = env.cursor[best]
         env.queue_jobs[count] = slot
         env.queue_why[count] = AT_OLDEST
@@ -332,14 +334,24 @@ def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int) -> int:
         after = following(w, slot)
         if after == NONE:
             left -= 1
-            env.cursor[best] = env.cursor[left]
-            env.cursor_key[best] = env.cursor_key[left]
-            env.cursor_row[best] = env.cursor_row[left]
-        else:
-            env.cursor[best] = after
-            env.cursor_key[best] = w.jobs[after].order_key
-            env.cursor_row[best] = w.jobs[after].row
+            continue
+        env.cursor[best] = after
+        env.cursor_key[best] = w.jobs[after].order_key
+        env.cursor_row[best] = w.jobs[after].row
+        place = left - 1
+        while place > 0 and _is_before(env, env.cursor_order[place - 1], best):
+            env.cursor_order[place] = env.cursor_order[place - 1]
+            place -= 1
+        env.cursor_order[place] = best
     return count
+
+
+@helper
+def _is_before(env: Any, a: int, b: int) -> bool:
+    """Whether the next job of cursor a comes before that of cursor b."""
+    if env.cursor_key[a] != env.cursor_key[b]:
+        return env.cursor_key[a] < env.cursor_key[b]
+    return env.cursor_row[a] < env.cursor_row[b]
 
 
 @helper
@@ -423,34 +435,46 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
 
 @helper
 def choose_running_rows(w: Any, env: Any, agent: Any) -> None:
-    """Choose the running jobs of the running block: those that lose least if stopped, in that order."""
+    """Choose the running jobs of the running block: those that lose least if stopped, in that order; of equals those
+    that run longer first.
+    """
     count = 0
-    at = w.first_running
-    while at != NONE:
-        job = w.jobs[at]
-        is_shown = env.tenant == NONE or env.tenant == job.tenant
-        if is_shown and job.state == JobState.RUNNING and job.preemptible:
-            loss = visible_loss(w, job)
-            if count < agent.running_rows or loss < env.running_loss[count - 1]:
-                place = min(count, agent.running_rows - 1)
-                while place > 0 and env.running_loss[place - 1] > loss:
-                    env.running_loss[place] = env.running_loss[place - 1]
-                    env.running_jobs[place] = env.running_jobs[place - 1]
-                    place -= 1
-                env.running_loss[place] = loss
-                env.running_jobs[place] = at
-                count = min(count + 1, agent.running_rows)
-        at = job.next
+    for i in range(w.num_running - 1, -1, -1):
+        row = w.running[i]
+        if not row.may_be_shown or (env.tenant != NONE and env.tenant != row.tenant):
+            continue
+        loss = loss_of_row(w, row)
+        if count == agent.running_rows:
+            if count == 0 or not _loses_less(w, env, loss, row.listed, count - 1):
+                continue
+            count -= 1
+        place = count
+        while place > 0 and _loses_less(w, env, loss, row.listed, place - 1):
+            env.running_loss[place] = env.running_loss[place - 1]
+            env.running_at[place] = env.running_at[place - 1]
+            place -= 1
+        env.running_loss[place] = loss
+        env.running_at[place] = i
+        count += 1
+    for place in range(count):
+        env.running_jobs[place] = w.running[env.running_at[place]].job
     env.num_running_rows = count
 
 
 @helper
+def _loses_less(w: Any, env: Any, loss: int, listed: int, place: int) -> bool:
+    """Whether a running job comes before the one of a row that is chosen so far."""
+    other = env.running_loss[place]
+    return loss < other or (loss == other and listed < w.running[env.running_at[place]].listed)
+
+
+@helper
 def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
-    """One row per running job that `choose_running_rows` has chosen."""
+    """One row per running job that `choose_running_rows` has just chosen."""
     share = 1.0 / max(w.gpus_total, 1)
     tenant_step = 1.0 / max(w.num_tenants, 1)
     for i in range(env.num_running_rows):
-        job = w.jobs[env.running_jobs[i]]
+        job = w.running[env.running_at[i]]
         tenant = w.tenants[job.tenant]
         run_ms = w.now_ms - job.start_ms
         at = i * NUM_RUNNING

@@ -13,7 +13,7 @@ from typing import Any
 from gangline.envs.action import WAIT, decode, mark_touched, plan_action, write_mask
 from gangline.envs.agent import Arbiter, Face, Kind, Refused, TimeMode
 from gangline.envs.core.compiled import helper, inlined, kernel
-from gangline.envs.core.events import next_time_ms, set_event, tick_entity
+from gangline.envs.core.events import TICK, next_time_ms, set_event
 from gangline.envs.core.fair_share import refresh_shares
 from gangline.envs.core.queue import first_waiting
 from gangline.envs.core.simulator import (
@@ -137,7 +137,7 @@ def start_world(w: Any, rows: Any, schedule: Any) -> None:
     for n in range(w.num_nodes):
         plan_node_change(w, n)
     if w.params.usage_tick_ms < NEVER:
-        set_event(w, tick_entity(w), w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
+        set_event(w, TICK, w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
 
 
 @inlined

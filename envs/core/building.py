@@ -10,6 +10,7 @@ import numpy as np
 from gangline.envs.core.spec import ChangeSpec, JobSpec, NodeSpec, QuotaSpec, WorldSpec
 from gangline.envs.core.trace import JobTrace, new_pod_sets, new_rows
 from gangline.envs.core.types import (
+    CACHE_LINE,
     MAX_FLAVORS,
     MAX_FRAG_CLASSES,
     MAX_GPUS_PER_NODE,
@@ -289,8 +290,11 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
 
 
 def new_records(count: int, size: SizeClass) -> np.ndarray:
-    """(count,) records of zeros."""
-    return np.zeros(count, world_dtype(size))
+    """(count,) records of zeros, the first at the beginning of a cache line, as is then every other."""
+    kind = world_dtype(size)
+    room = np.zeros(count * kind.itemsize + CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % CACHE_LINE
+    return room[first : first + count * kind.itemsize].view(kind)
 
 
 def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types as nbt
 
 from gangline.envs.core.compiled import compile_for, helper, kernel
-from gangline.envs.core.events import next_time_ms, set_event, tick_entity
+from gangline.envs.core.events import TICK, next_time_ms, set_event
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage, refresh_shares
 from gangline.envs.core.progress import accrue_job
 from gangline.envs.core.queue import dequeue, enqueue
@@ -70,7 +70,7 @@ def start_worlds(worlds: Any, rows: Any, schedule: Any) -> None:
         for n in range(w.num_nodes):
             plan_node_change(w, n)
         if w.params.usage_tick_ms < NEVER:
-            set_event(w, tick_entity(w), w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
+            set_event(w, TICK, w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
         refresh_shares(w)
 
 

@@ -14,34 +14,32 @@ from gangline.envs.core.types import NEVER, NONE
 KIND_SHIFT = 40
 
 
+# entities: first the single ones, then nodes, then job slots
+ARRIVAL, SCHEDULE, TICK, TIMER, FIRST_NODE = 0, 1, 2, 3, 4
+
+
 @helper
-def node_entity(w: Any, node: int) -> int:
+def node_entity(n: int) -> int:
     """Entity of a node."""
-    return len(w.jobs) + node
+    return FIRST_NODE + n
 
 
 @helper
-def arrival_entity(w: Any) -> int:
-    """Entity of the next arrival."""
-    return len(w.jobs) + len(w.nodes)
+def job_entity(w: Any, slot: int) -> int:
+    """Entity of a job."""
+    return FIRST_NODE + len(w.nodes) + slot
 
 
 @helper
-def schedule_entity(w: Any) -> int:
-    """Entity of the world's schedule of changes."""
-    return len(w.jobs) + len(w.nodes) + 1
+def next_node(w: Any) -> int:
+    """The node that the next event is of."""
+    return w.heap[0].entity - FIRST_NODE
 
 
 @helper
-def tick_entity(w: Any) -> int:
-    """Entity of the usage tick."""
-    return len(w.jobs) + len(w.nodes) + 2
-
-
-@helper
-def timer_entity(w: Any) -> int:
-    """Entity of the scheduler's timer."""
-    return len(w.jobs) + len(w.nodes) + 3
+def next_job(w: Any) -> int:
+    """Slot of the job that the next event is of."""
+    return w.heap[0].entity - FIRST_NODE - len(w.nodes)
 
 
 @helper
@@ -49,13 +47,13 @@ def next_time_ms(w: Any) -> int:
     """Time of the next event; NEVER if there is none."""
     if w.heap_size == 0:
         return NEVER
-    return w.event_ms[w.heap[0]]
+    return w.heap[0].time_ms
 
 
 @helper
 def next_kind(w: Any) -> int:
     """Kind of the next event. The heap must not be empty."""
-    return w.event_rank[w.heap[0]] >> KIND_SHIFT
+    return w.heap[0].rank >> KIND_SHIFT
 
 
 @helper
@@ -70,68 +68,52 @@ def set_event(w: Any, entity: int, time_ms: int, kind: int, index: int) -> None:
     if place == NONE:
         place = w.heap_size
         w.heap_size += 1
-        w.heap[place] = entity
-        w.heap_place[entity] = place
-    elif w.event_ms[entity] == time_ms and w.event_rank[entity] == rank:
+    elif w.heap[place].time_ms == time_ms and w.heap[place].rank == rank:
         return
-    w.event_ms[entity] = time_ms
-    w.event_rank[entity] = rank
-    _sift_down(w, _sift_up(w, place))
+    _sift(w, place, time_ms, rank, entity)
 
 
 @helper
 def _remove(w: Any, place: int) -> None:
-    """Take the entry at a place out of the heap."""
-    w.heap_place[w.heap[place]] = NONE
+    """Take the entry at a place out of the heap; the last one takes its place."""
+    w.heap_place[w.heap[place].entity] = NONE
     w.heap_size -= 1
-    if place == w.heap_size:
-        return
-    moved = w.heap[w.heap_size]
-    w.heap[place] = moved
-    w.heap_place[moved] = place
-    _sift_down(w, _sift_up(w, place))
+    if place != w.heap_size:
+        last = w.heap[w.heap_size]
+        _sift(w, place, last.time_ms, last.rank, last.entity)
 
 
 @helper
-def _comes_before(w: Any, a: int, b: int) -> bool:
-    """Whether entity a's event is applied before entity b's."""
-    if w.event_ms[a] != w.event_ms[b]:
-        return w.event_ms[a] < w.event_ms[b]
-    return w.event_rank[a] < w.event_rank[b]
+def _comes_before(entry: Any, time_ms: int, rank: int) -> bool:
+    """Whether an entry is applied before an event."""
+    return entry.time_ms < time_ms or (entry.time_ms == time_ms and entry.rank < rank)
 
 
 @helper
-def _sift_up(w: Any, place: int) -> int:
-    """Move an entry towards the root as far as it goes; returns its new place."""
-    entity = w.heap[place]
+def _sift(w: Any, place: int, time_ms: int, rank: int, entity: int) -> None:
+    """Write an event at a place whose entry is free, moved towards the root or away from it as far as it goes."""
+    heap = w.heap
     while place > 0:
         above = (place - 1) >> 2
-        if not _comes_before(w, entity, w.heap[above]):
+        if _comes_before(heap[above], time_ms, rank):
             break
-        w.heap[place] = w.heap[above]
-        w.heap_place[w.heap[place]] = place
+        heap[place] = heap[above]
+        w.heap_place[heap[place].entity] = place
         place = above
-    w.heap[place] = entity
-    w.heap_place[entity] = place
-    return place
-
-
-@helper
-def _sift_down(w: Any, place: int) -> None:
-    """Move an entry away from the root as far as it goes."""
-    entity = w.heap[place]
     while True:
         first = 4 * place + 1
         if first >= w.heap_size:
             break
         least = first
         for child in range(first + 1, min(first + 4, w.heap_size)):
-            if _comes_before(w, w.heap[child], w.heap[least]):
+            if _comes_before(heap[child], heap[least].time_ms, heap[least].rank):
                 least = child
-        if not _comes_before(w, w.heap[least], entity):
+        if not _comes_before(heap[least], time_ms, rank):
             break
-        w.heap[place] = w.heap[least]
-        w.heap_place[w.heap[place]] = place
+        heap[place] = heap[least]
+        w.heap_place[heap[place].entity] = place
         place = least
-    w.heap[place] = entity
+    heap[place].time_ms = time_ms
+    heap[place].rank = rank
+    heap[place].entity = entity
     w.heap_place[entity] = place

@@ -87,9 +87,27 @@ def _jobs(world: World) -> Iterator[str]:
     for field, count in (("num_jobs", "live"), ("num_waiting", "waiting"), ("num_running", "listed")):
         if w[field] != num[count]:
             yield f"{field} is {w[field]}, counted {num[count]}"
+    yield from _running_table(world)
     queued = int(w["groups"]["num_waiting"][: max(int(w["num_groups"]), 1)].sum())
     if queued != sum(bool(job["is_queued"]) for _, job in _live(world)):
         yield f"groups hold {queued} waiting jobs"
+
+
+def _running_table(world: World) -> Iterator[str]:
+    """Every listed job has a row in the table of running jobs that says what the job says, and nobody else has one."""
+    w = world.record
+    table = w["running"][: int(w["num_running"])]
+    listed = {slot: job for slot, job in _live(world) if job["is_listed"]}
+    if sorted(table["job"].tolist()) != sorted(listed):
+        yield f"the table of running jobs holds slots {sorted(table['job'].tolist())}, listed are {sorted(listed)}"
+        return
+    for slot, job in listed.items():
+        row = table[int(job["place"])]
+        if row["job"] != slot:
+            yield f"job {world.job_name(int(job['row']))}: not at its place in the table of running jobs"
+        for field in ("tenant", "start_ms", "gpus_bound", "restart_cost_ms", "claim_ms", "preemptions"):
+            if row[field] != job[field]:
+                yield f"job {world.job_name(int(job['row']))}: {field} {job[field]}, in the table {row[field]}"
 
 
 def _tenants(world: World) -> Iterator[str]:
@@ -149,7 +167,7 @@ def _events(world: World) -> Iterator[str]:
     w = world.record
     size = int(w["heap_size"])
     heap = w["heap"][:size]
-    key = [(int(w["event_ms"][e]), int(w["event_rank"][e])) for e in heap]
+    key = [(int(entry["time_ms"]), int(entry["rank"])) for entry in heap]
     for place in range(1, size):
         if key[(place - 1) // 4] > key[place]:
             yield f"event heap: place {place} comes before its parent"

@@ -74,6 +74,20 @@ def visible_loss(w: Any, job: Any) -> int:
 
 
 @helper
+def loss_of_row(w: Any, row: Any) -> int:
+    """`visible_loss` of a row of the table of running jobs, which remembers when its checkpoint cycle began."""
+    run = w.now_ms - row.cycle_from_ms
+    if row.checkpoint_interval_ms < NEVER:
+        cycle = row.checkpoint_interval_ms + row.checkpoint_cost_ms
+        if run >= cycle:
+            whole = run // cycle * cycle
+            row.cycle_from_ms += whole
+            run -= whole
+        run = min(run, row.checkpoint_interval_ms)
+    return (run + row.restart_cost_ms) * row.gpus_bound
+
+
+@helper
 def victim_cost(w: Any, job: Any, rule: int) -> int:
     """Cost of stopping a job by a rule; the least is stopped first, costs add up over victims."""
     if rule == VictimRule.NEWEST:

@@ -13,14 +13,16 @@ import numpy as np
 
 from gangline.envs.core.compiled import helper, inlined
 from gangline.envs.core.events import (
-    arrival_entity,
+    ARRIVAL,
+    SCHEDULE,
+    TICK,
+    TIMER,
+    next_job,
     next_kind,
+    next_node,
     next_time_ms,
     node_entity,
-    schedule_entity,
     set_event,
-    tick_entity,
-    timer_entity,
 )
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage, integrate_areas
 from gangline.envs.core.placement import fits_empty_cluster
@@ -99,25 +101,24 @@ def go_to(w: Any, time_ms: int) -> None:
 @helper
 def apply_event(w: Any, kind: int, rows: Any, pod_sets: Any, schedule: Any, log: Any) -> None:
     """Apply the first event of the queue."""
-    entity = w.heap[0]
     if kind == EventKind.RELEASED:
-        _released(w, entity, log)
+        _released(w, next_job(w), log)
     elif kind == EventKind.FINISH:
-        _finish(w, entity, log)
+        _finish(w, next_job(w), log)
     elif kind == EventKind.FAIL_OR_HANG:
-        _fail_or_hang(w, entity, log)
+        _fail_or_hang(w, next_job(w), log)
     elif kind == EventKind.WALLTIME:
-        _end(w, entity, Outcome.TIMEOUT, Reason.UNSPECIFIED, log)
+        _end(w, next_job(w), Outcome.TIMEOUT, Reason.UNSPECIFIED, log)
     elif kind == EventKind.NODE:
-        _node_event(w, entity - len(w.jobs), log)
+        _node_event(w, next_node(w), log)
     elif kind == EventKind.SCHEDULE:
         apply_change(w, schedule[w.next_change], log)
         w.next_change += 1
         plan_next_change(w, schedule)
     elif kind == EventKind.CANCEL:
-        _end(w, entity, Outcome.CANCELLED, Reason.BY_USER, log)
+        _end(w, next_job(w), Outcome.CANCELLED, Reason.BY_USER, log)
     elif kind == EventKind.ELIGIBLE:
-        _eligible(w, entity, log)
+        _eligible(w, next_job(w), log)
     elif kind == EventKind.ARRIVAL:
         arrive(w, rows[w.next_row], w.next_row, pod_sets, log)
         w.next_row += 1
@@ -126,7 +127,7 @@ def apply_event(w: Any, kind: int, rows: Any, pod_sets: Any, schedule: Any, log:
         _usage_tick(w)
     else:
         w.timer_ms = NEVER
-        set_event(w, timer_entity(w), NEVER, 0, 0)
+        set_event(w, TIMER, NEVER, 0, 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def ask(w: Any, decide: Any, private: Any, out: Any, rows: Any, pod_sets: Any, s
         settle_instant(w, rows, pod_sets, schedule, log)
         if until != AGAIN:
             w.timer_ms = until if until > w.now_ms else NEVER
-            set_event(w, timer_entity(w), w.timer_ms, EventKind.TIMER, 0)
+            set_event(w, TIMER, w.timer_ms, EventKind.TIMER, 0)
             return
         idle_cycles = 0 if applied > 0 else idle_cycles + 1
         if idle_cycles >= MAX_CYCLES_WITHOUT_CHANGE:
@@ -220,7 +221,7 @@ def plan_next_arrival(w: Any, rows: Any) -> None:
         w.next_arrival_ms = NEVER
     else:
         w.next_arrival_ms = max(w.now_ms, rows[w.next_row].submit_ms - w.time_offset_ms)
-    set_event(w, arrival_entity(w), w.next_arrival_ms, EventKind.ARRIVAL, w.next_row)
+    set_event(w, ARRIVAL, w.next_arrival_ms, EventKind.ARRIVAL, w.next_row)
 
 
 @helper
@@ -229,7 +230,7 @@ def plan_next_change(w: Any, schedule: Any) -> None:
     time_ms = NEVER
     if w.next_change < w.end_change:
         time_ms = max(w.now_ms, schedule[w.next_change].time_ms)
-    set_event(w, schedule_entity(w), time_ms, EventKind.SCHEDULE, w.next_change)
+    set_event(w, SCHEDULE, time_ms, EventKind.SCHEDULE, w.next_change)
 
 
 @helper
@@ -346,6 +347,7 @@ def clear_job(w: Any, slot: int) -> None:
     job.first_reservation = NONE
     job.no_room_at = NONE
     job.first_pod = NONE
+    job.place = NONE
     job.last_pod = NONE
     job.first_pod_set = NONE
     job.num_pod_sets = 0
@@ -615,7 +617,7 @@ def _usage_tick(w: Any) -> None:
         accrue_tenant_usage(w, k)
     for u in range(w.num_users):
         accrue_user_usage(w, u)
-    set_event(w, tick_entity(w), w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
+    set_event(w, TICK, w.now_ms + w.params.usage_tick_ms, EventKind.USAGE_TICK, 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -635,7 +637,7 @@ def plan_node_change(w: Any, n: int) -> None:
         draw = splitmix64(node.failure_rng - np.uint64(0x9E3779B97F4A7C15))
         uniform = np.float64(draw >> np.uint64(11)) / 9007199254740992.0
         node.next_change_ms = w.now_ms + max(1, np.int64(math.ceil(-mean * math.log(1.0 - uniform))))
-    set_event(w, node_entity(w, n), node.next_change_ms, EventKind.NODE, n)
+    set_event(w, node_entity(n), node.next_change_ms, EventKind.NODE, n)
 
 
 @helper

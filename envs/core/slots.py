@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NONE, ErrorCode
+from gangline.envs.core.types import NONE, ErrorCode, JobState
 
 
 @helper
@@ -143,7 +143,28 @@ def list_running(w: Any, slot: int) -> None:
     else:
         w.jobs[w.last_running].next = slot
     w.last_running = slot
+    job.place = w.num_running
+    w.running[job.place].job = slot
+    w.running[job.place].listed = w.num_listed
+    w.num_listed += 1
     w.num_running += 1
+
+
+@helper
+def note_running(w: Any, slot: int) -> None:
+    """Copy to the table of running jobs what has changed of a listed job."""
+    job = w.jobs[slot]
+    row = w.running[job.place]
+    row.tenant = job.tenant
+    row.start_ms = job.start_ms
+    row.cycle_from_ms = job.start_ms
+    row.gpus_bound = job.gpus_bound
+    row.checkpoint_interval_ms = job.checkpoint_interval_ms
+    row.checkpoint_cost_ms = job.checkpoint_cost_ms
+    row.restart_cost_ms = job.restart_cost_ms
+    row.claim_ms = job.claim_ms
+    row.preemptions = job.preemptions
+    row.may_be_shown = job.state == JobState.RUNNING and job.preemptible
 
 
 @helper
@@ -162,6 +183,10 @@ def unlist_running(w: Any, slot: int) -> None:
     job.next = NONE
     job.prev = NONE
     w.num_running -= 1
+    if job.place != w.num_running:  # the last of the table takes its place
+        w.running[job.place] = w.running[w.num_running]
+        w.jobs[w.running[job.place].job].place = job.place
+    job.place = NONE
 
 
 @helper

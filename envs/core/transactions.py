@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.events import set_event
+from gangline.envs.core.events import job_entity, set_event
 from gangline.envs.core.fair_share import accrue_tenant_usage, accrue_user_usage
 from gangline.envs.core.placement import (
     choose_node,
@@ -39,6 +39,7 @@ from gangline.envs.core.slots import (
     forget_slot,
     link_pod,
     list_running,
+    note_running,
     pods_left,
     return_job,
     return_pod,
@@ -1142,6 +1143,8 @@ def _settle_lists(w: Any, slot: int) -> None:
             list_running(w, slot)
         else:
             unlist_running(w, slot)
+    if runs:
+        note_running(w, slot)
     if job.state != JobState.RUNNING:
         job.speed = 0
 
@@ -1217,7 +1220,7 @@ def _remove(w: Any, slot: int, log: Any) -> None:
         else:
             fail(w, ErrorCode.LOG_FULL, w.log_used + 1)
         w.log_used += 1
-    set_event(w, slot, NEVER, 0, 0)
+    set_event(w, job_entity(w, slot), NEVER, 0, 0)
     _release_dependents(w, slot)
     if job.after_job != NONE:
         _forget_dependent(w, slot)
@@ -1314,7 +1317,7 @@ def schedule_job(w: Any, slot: int) -> None:
             at = pod.next
         kind = EventKind.RELEASED
     if job.state == JobState.RELEASING and job.then == Then.CANCEL:
-        set_event(w, slot, time_ms, kind, job.row)
+        set_event(w, job_entity(w, slot), time_ms, kind, job.row)
         return
     if job.state == JobState.RUNNING:
         if job.kind == JobKind.TRAINING:
@@ -1384,7 +1387,7 @@ def schedule_job(w: Any, slot: int) -> None:
     if job.reserve_until_ms < time_ms:
         time_ms = max(w.now_ms, job.reserve_until_ms)
         kind = EventKind.ELIGIBLE
-    set_event(w, slot, time_ms, kind, job.row)
+    set_event(w, job_entity(w, slot), time_ms, kind, job.row)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -184,6 +184,32 @@ class ErrorCode(IntEnum):
 
 
 # ---------------------------------------------------------------------------------------------------------------
+# How records lie in memory
+# ---------------------------------------------------------------------------------------------------------------
+
+CACHE_LINE = 64  # bytes
+
+
+def in_cache_lines(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
+    """A record of whole cache lines, in which every array of 64 bytes or more begins with one.
+
+    What a batch of worlds costs is how many lines it reads, since they do not all fit into a cache.
+    """
+    offsets = []
+    at = 0
+    for _, *form in fields:
+        kind = np.dtype(tuple(form) if len(form) > 1 else form[0])
+        step = CACHE_LINE if kind.itemsize >= CACHE_LINE and kind.subdtype is not None else kind.alignment
+        at += -at % step
+        offsets.append(at)
+        at += kind.itemsize
+    formats = [tuple(form) if len(form) > 1 else form[0] for _, *form in fields]
+    names = [name for name, *_ in fields]
+    size = at + -at % CACHE_LINE
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}, align=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------
 # The read-only trace
 # ---------------------------------------------------------------------------------------------------------------
 
@@ -325,9 +351,9 @@ PROGRESS = np.dtype(  # of a training job, or of one pod of a batch job
     align=True,
 )
 
-JOB = np.dtype(
+JOB = in_cache_lines(
     [
-        # the fields come first that are read of many jobs at once, side by side: a queue is searched ...
+        # first line: a queue is searched ...
         ("order_key", np.int64),  # place in its group's queue: (order_key, row)
         ("row", np.int32),
         ("group", np.int32),
@@ -339,45 +365,52 @@ JOB = np.dtype(
         ("min_claim_ms", np.int64),  # smallest claim in the subtree
         ("submit_ms", np.int64),  # first submission
         ("touch_ms", np.int64),  # last instant at which an agent's command touched it
-        # ... and running jobs are compared
+        # ... second: a waiting job is shown and asked whether it could start ...
+        ("gpus_wanted", np.int64),  # milli-GPU
+        ("num_wanted", np.int32),  # pods wanted over all pod sets
+        ("starts", np.int32),
+        ("min_member", np.int32),
+        ("first_pod_set", np.int32),  # slot; the others follow by `next`
+        ("num_pod_sets", np.int32),
+        ("shape", np.int32),
+        ("first_reservation", np.int32),
         ("state", np.int8),
-        ("preemptible", np.bool_),
-        ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
+        ("kind", np.int8),
+        ("topology_wish", np.int8),
         ("is_let_in", np.bool_),  # the admitter of a roles environment has admitted it; until it starts
-        ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
         ("next", np.int32),  # running list (start order), or free list
         ("prev", np.int32),
-        ("first_pod", np.int32),
-        ("num_bound", np.int32),
-        ("start_ms", np.int64),  # of the current attempt: when it reached min_member
+        ("preemptible", np.bool_),
+        ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
+        ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
+        ("has_stopped", np.bool_),  # within a change: its attempt was ended, roll back
         ("gpus_bound", np.int64),  # requested milli-GPU of bound pods
+        # ... and third: running jobs are compared
+        ("start_ms", np.int64),  # of the current attempt: when it reached min_member
         ("checkpoint_interval_ms", np.int64),
         ("checkpoint_cost_ms", np.int64),
         ("restart_cost_ms", np.int64),
         ("victim_cost", np.int64),  # within a search: cost of stopping it; NEVER = it may not be stopped
         ("cost_of_search", np.int64),  # the search that the cost is of
+        ("first_pod", np.int32),
+        ("num_bound", np.int32),
+        ("place", np.int32),  # in the table of running jobs
+        ("preemptions", np.int32),
         # what it is (copied from the trace at arrival; `work` and outcomes live in `progress`, hidden)
         ("user", np.int32),
         ("queue", np.int32),
-        ("shape", np.int32),
-        ("min_member", np.int32),
-        ("first_pod_set", np.int32),  # slot; the others follow by `next`
-        ("num_pod_sets", np.int32),
         ("name_rank", np.int32),
         ("uid_rank", np.int32),
-        ("kind", np.int8),
         ("outcome", np.int8),  # hidden
         ("requeue", np.bool_),
         ("killed_at_claim", np.bool_),
         ("has_dependents", np.bool_),
-        ("topology_wish", np.int8),
         ("topology_tier", np.int8),
-        ("topology", np.int8),
+        ("topology", np.int8),  # index of the topology the tier belongs to
         ("priority", np.int64),
         ("work_ms", np.int64),  # hidden
         ("cancel_ms", np.int64),  # hidden
         # life cycle
-        ("has_stopped", np.bool_),  # within a change: its attempt was ended, roll back
         ("waits_by_scheduler", np.bool_),  # not eligible by a hold or a requeue delay, not by its user's wish
         ("is_first_placement", np.bool_),  # within a change: got its first pods in it
         ("change", np.int64),  # the last change that touched it
@@ -390,8 +423,6 @@ JOB = np.dtype(
         ("after_job", np.int32),  # slot of the job it waits for
         ("first_dependent", np.int32),  # jobs that wait for this one
         ("next_dependent", np.int32),
-        ("starts", np.int32),
-        ("preemptions", np.int32),
         ("last_submit_ms", np.int64),  # moved by a requeue
         ("eligible_ms", np.int64),
         ("admit_ms", np.int64),
@@ -403,10 +434,8 @@ JOB = np.dtype(
         # now
         ("speed", np.int32),  # thousandths
         ("is_admitted", np.bool_),
-        ("num_wanted", np.int32),  # pods wanted over all pod sets
         ("num_releasing", np.int32),
         ("num_done", np.int32),  # batch: pods that have ended
-        ("gpus_wanted", np.int64),  # milli-GPU
         ("gpus_releasing", np.int64),  # held milli-GPU of releasing pods
         ("gpus_surplus", np.int64),  # held beyond the request, bound pods
         ("demand", np.int64),  # what it adds to its tenant's demand, milli-GPU
@@ -416,11 +445,27 @@ JOB = np.dtype(
         ("holding_ms", np.int64),
         ("accrued_ms", np.int64),  # up to when the counters above are right
         ("reserve_until_ms", np.int64),
-        ("first_reservation", np.int32),
         ("no_room_at", np.int64),  # room_version at which it found no room, of a job with reservations
         # links
         ("last_pod", np.int32),
         ("next_event_ms", np.int64),
+    ]
+)
+
+RUNNING = np.dtype(  # what is read of every running job at each decision, side by side; core/slots.py keeps it
+    [
+        ("job", np.int32),
+        ("tenant", np.int32),
+        ("listed", np.int64),  # the how-manieth entry of the running list ever: their order
+        ("start_ms", np.int64),
+        ("cycle_from_ms", np.int64),  # its start, or a later begin of a checkpoint cycle
+        ("gpus_bound", np.int64),
+        ("checkpoint_interval_ms", np.int64),
+        ("checkpoint_cost_ms", np.int64),
+        ("restart_cost_ms", np.int64),
+        ("claim_ms", np.int64),
+        ("preemptions", np.int32),
+        ("may_be_shown", np.bool_),  # it runs, and may be preempted
     ],
     align=True,
 )
@@ -616,6 +661,8 @@ TOTALS = np.dtype(  # since the world began
     align=True,
 )
 
+EVENT = np.dtype([("time_ms", np.int64), ("rank", np.int64), ("entity", np.int32)], align=True)
+
 MAX_COMMANDS = 1024  # of a decision
 NUM_SEARCH_KEYS = 7  # see core/preemption.py
 LAST_SEARCH, FREED_FOR = 7, 8  # further entries of `candidates_of`: number of the search, tenant that `may_free` is for
@@ -721,7 +768,7 @@ SIZE_CLASSES = (
 
 def world_dtype(size: SizeClass) -> np.dtype[Any]:
     """The record of one world of a size class."""
-    return np.dtype(
+    return in_cache_lines(
         [
             ("now_ms", np.int64),
             ("params", PARAMS),
@@ -781,6 +828,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("free_reservation", np.int32),
             ("first_running", np.int32),
             ("last_running", np.int32),
+            ("num_listed", np.int64),  # entries of the running list so far
             ("first_group", np.int32),
             ("first_service", np.int32),
             ("log_used", np.int64),
@@ -814,9 +862,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
             # from here on nothing needs to be cleared when a world begins anew (RESET_BOUNDARY)
-            ("heap", np.int32, (size.max_entities,)),
-            ("event_ms", np.int64, (size.max_entities,)),
-            ("event_rank", np.int64, (size.max_entities,)),
+            ("heap", EVENT, (size.max_entities,)),  # core/events.py
             ("reservations", RESERVATION, (size.max_reservations,)),
             ("touched", np.int32, (size.max_touched,)),
             ("before", JOB, (size.max_touched,)),  # the touched jobs as they were
@@ -835,11 +881,11 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("held_on", np.int64, (size.max_tenants, size.max_nodes)),  # milli-GPU of a tenant's pods on each node
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
+            ("running", RUNNING, (size.max_jobs,)),  # [0, num_running) in any order
             ("jobs", JOB, (size.max_jobs,)),
             ("pod_sets", POD_SET, (size.max_pod_sets,)),
             ("pods", POD, (size.max_pods,)),
         ],
-        align=True,
     )
 
 
