@@ -87,7 +87,7 @@ def plan_action(w: Any, env: Any, agent: Any, kind: int, row: int, rule: int, ou
         return plan(w, slot, agent.rules[rule], out)
     if kind == Kind.MAKE_ROOM:
         return (
-            may_reclaim(w, env, slot)
+            may_reclaim(w, env, agent, slot)
             and (not can_start(w, slot))
             and plan_make_room(
                 w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
@@ -101,11 +101,13 @@ def plan_action(w: Any, env: Any, agent: Any, kind: int, row: int, rule: int, ou
 
 
 @helper
-def may_reclaim(w: Any, env: Any, slot: int) -> bool:
-    """Whether an agent may have others stopped for a job: a tenant's only up to its fair share."""
+def may_reclaim(w: Any, env: Any, agent: Any, slot: int) -> bool:
+    """Whether an agent may have others stopped for a job: a tenant's, or one so set, only up to the fair share."""
+    if env.tenant == NONE and not agent.reclaims_within_share:
+        return True
     job = w.jobs[slot]
     tenant = w.tenants[job.tenant]
-    return env.tenant == NONE or tenant.held + job.gpus_wanted <= tenant.fair
+    return tenant.held + job.gpus_wanted <= tenant.fair
 
 
 @helper
@@ -297,7 +299,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                 if same != NONE:
                     legal = mask[at + rule * rows + same] == 1
                 else:
-                    legal = may_reclaim(w, env, slot) and _could_make_room(w, slot, agent)
+                    legal = may_reclaim(w, env, agent, slot) and _could_make_room(w, slot, agent)
                     legal = legal and can_make_room(
                         w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
                     )

@@ -562,6 +562,7 @@ def agent_parameters(
     a["may_reserve"] = do.may_reserve
     a["may_preempt"] = do.may_preempt or face == Face.TENANTS  # a tenant gives back what it has borrowed
     a["min_run_ms"] = round(do.min_run_h * HOUR_MS)
+    a["reclaims_within_share"] = do.reclaim_within_share
     a["reserve_ms"] = max(1, round(do.reserve_h * HOUR_MS))
     a["max_commands_per_instant"] = do.max_commands_per_instant
     a["num_actions"] = actions.num_actions(a)

@@ -127,6 +127,7 @@ class ActionConfig:
     may_reserve: bool = False
     may_preempt: bool = False
     min_run_h: float = 2.0  # a job that has run for less is protected
+    reclaim_within_share: bool = False  # room is made only for tenants that stay within their fair share by it
     reserve_h: float = 4.0
     max_commands_per_instant: int = 64
 

@@ -215,6 +215,34 @@ def test_the_mask_says_exactly_what_would_be_applied_on_toy():
     assert checked > 1000
 
 
+def test_room_is_made_only_within_the_fair_share_if_so_set():
+    def rows_beyond_share(**overrides):
+        """How many jobs that would take their tenant beyond its share could have others stopped, of how many."""
+        env = make("small", **overrides).unwrapped
+        rng = np.random.default_rng(0)
+        batch, beyond, count = env.batch, 0, 0
+        queue_rows = int(batch.agent["queue_rows"])
+        for seed in range(3):
+            _, info = env.reset(seed=seed)
+            over = False
+            while not over:
+                w, shown = batch.worlds[0], batch.envs[0]
+                for row in np.flatnonzero(info["action_mask"][1 + queue_rows : 1 + 2 * queue_rows]):
+                    job = w["jobs"][shown["queue_jobs"][row]]
+                    tenant = w["tenants"][job["tenant"]]
+                    beyond += tenant["held"] + job["gpus_wanted"] > tenant["fair"]
+                    count += 1
+                action = int(rng.choice(np.flatnonzero(info["action_mask"])))
+                *_, terminated, truncated, info = env.step(action)
+                over = terminated or truncated
+        return beyond, count
+
+    beyond, count = rows_beyond_share()
+    assert beyond > 0
+    beyond, count = rows_beyond_share(**{"action.reclaim_within_share": True})
+    assert beyond == 0 and count > 0
+
+
 def test_hidden_truth_changes_no_observation_and_no_mask():
     env = make("small").unwrapped
     _, info = env.reset(seed=2)
