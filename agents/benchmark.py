@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -127,8 +128,14 @@ class Settings:
     out: str
 
 
-def run(settings: Settings, workers: int, console: Console) -> int:
+def run(settings: Settings, workers: int, console: Console, address: str | None = None) -> int:
     """Play what is missing, then write results and print the ranking; returns the exit code, 1 if a run failed.
+
+    Args:
+        settings: what is compared.
+        workers: processes of this machine.
+        console: where progress and the ranking go.
+        address: of a Ray cluster that plays instead.
 
     Raises:
         GanglineError: settings that make no sense, or a folder that holds another benchmark.
@@ -144,7 +151,7 @@ def run(settings: Settings, workers: int, console: Console) -> int:
     _claim_folder(folder, about)
     missing = [task for task in tasks if not task.file.exists()]
     console.print(f"{len(tasks)} runs into {folder}, {len(tasks) - len(missing)} of them are there")
-    failures = list(_play(missing, workers, console)) if missing else []
+    failures = list(_play(missing, workers, console, address)) if missing else []
     for line in failures:
         console.print(f"[red]failed[/red]: {line}", highlight=False, markup=True)
     comparison = results.read(folder)
@@ -241,7 +248,7 @@ def _world_text(world: WorldConfig) -> str:
 def _about(settings: Settings, world: WorldConfig, actors: Sequence[Actor]) -> dict[str, Any]:
     """What `benchmark.json` says: enough to make the same results again."""
     packages = [*VERSIONED, *(POLICY_VERSIONED if settings.policies else ())]
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    versions = {name: importlib.metadata.version(name) for name in packages if _is_installed(name)}
     versions |= {"gangline": gangline.__version__, "python": platform.python_version()}
     path = world.workload.path
     files = {} if path is None else {"workload": _hash_of_file(path)}
@@ -251,7 +258,7 @@ def _about(settings: Settings, world: WorldConfig, actors: Sequence[Actor]) -> d
         "command": command_of(settings),
         "world_name": settings.world,
         "world": json.loads(text),
-        "hashes": {"world": hashlib.sha256(text.encode()).hexdigest(), "code": _hash_of_code(), **files},
+        "hashes": {"world": hashlib.sha256(text.encode()).hexdigest(), "code": code_hash(), **files},
         "versions": versions,
         "actors": [asdict(actor) for actor in actors],
         "loads": list(settings.loads),
@@ -259,6 +266,10 @@ def _about(settings: Settings, world: WorldConfig, actors: Sequence[Actor]) -> d
         "baseline": settings.baseline or actors[0].group,
         "drain_h": settings.drain_h,
     }
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package.replace("-", "_")) is not None
 
 
 @cache
@@ -272,7 +283,7 @@ def _hash_of_file(path: str | Path) -> str:
 
 
 @cache
-def _hash_of_code() -> str:
+def code_hash() -> str:
     """SHA-256 of the simulator and the baselines: what a run's numbers depend on."""
     root = Path(envs.__file__).parent.parent
     digest = hashlib.sha256()
@@ -316,11 +327,16 @@ def _claim_folder(folder: Path, about: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _play(tasks: Sequence[Task], workers: int, console: Console) -> Iterator[str]:
+def _play(tasks: Sequence[Task], workers: int, console: Console, address: str | None) -> Iterator[str]:
     """Play the tasks with a bar; yields a line for each that failed."""
+    from gangline.agents.ray_pool import play_on_cluster
+
     with _progress(console) as bar:
         item = bar.add_task("playing", total=len(tasks), now="compiling")
-        done = _in_this_process(tasks) if workers <= 1 else _in_processes(tasks, workers)
+        if address is not None:
+            done = play_on_cluster(tasks, address)
+        else:
+            done = _in_this_process(tasks) if workers <= 1 else _in_processes(tasks, workers)
         for name, failure in done:
             bar.update(item, advance=1, now=name)
             if failure is not None:

@@ -191,6 +191,7 @@ def _add_benchmark(commands: Any) -> None:
         "--drain-h", type=float, default=720.0, help="hours after the horizon in which jobs may end (default: 720)"
     )
     benchmark.add_argument("--workers", type=int, help="processes (default: one for each core)")
+    benchmark.add_argument("--address", help="of a Ray cluster that plays instead: auto, or host:port (docs/rllib.md)")
     benchmark.add_argument("--out", required=True, help="folder of the results")
     benchmark.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings of the world")
     benchmark.add_argument("overrides", nargs="*", help="the same, at the end")
@@ -222,7 +223,7 @@ def _run_benchmark(options: argparse.Namespace) -> int:
     workers = benchmark.default_workers() if options.workers is None else options.workers
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        return benchmark.run(settings, workers, console)
+        return benchmark.run(settings, workers, console, options.address)
     except KeyboardInterrupt:
         print("gangline: stopped; the same command goes on where it was", file=sys.stderr)
         return 130
