@@ -586,12 +586,12 @@ def load_name(load: float | None) -> str:
     return "own load" if load is None else f"load {load:g}"
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a file beside its place and put it there at once."""
+def write_whole(file: Path, content: str | bytes) -> None:
+    """Write a file beside its place and put it there at once; text as UTF-8."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = _part_of(file)
-    with part.open("w", encoding="utf-8") as out:
-        out.write(text)
+    with part.open("wb") as out:
+        out.write(content.encode() if isinstance(content, str) else content)
         out.flush()
         os.fsync(out.fileno())
     part.replace(file)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gangline.agents.benchmark import Actor, Task, code_hash, play
+from gangline.agents.benchmark import Actor, Task, code_hash, play, write_whole
 from gangline.envs.errors import GanglineError
 
 Files = dict[str, bytes]  # by path: of the machine that asked, or below a folder
@@ -36,7 +36,7 @@ def play_on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[str, 
             task = waiting.pop(done[0])
             failure, files = ray.get(done[0])
             for name, content in files.items():
-                _put_in_place(Path(task.folder) / name, content)
+                write_whole(Path(task.folder) / name, content)
             yield task.place, failure
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[-200:]
@@ -91,7 +91,7 @@ def _unpacked(inputs: Files) -> Path:
     for name, content in inputs.items():
         file = folder / _name_here(name)
         if not file.exists() or file.read_bytes() != content:
-            _put_in_place(file, content)
+            write_whole(file, content)
     return folder
 
 
@@ -110,11 +110,3 @@ def _moved(task: Task, inputs: Path, folder: str) -> Task:
         config = _name_here(str(Path(actor.run_dir) / "config.json"))
         actor = replace(actor, run_dir=str((inputs / config).parent), model=str(inputs / _name_here(actor.model)))
     return replace(task, world=json.dumps(world, sort_keys=True), actor=actor, folder=folder)
-
-
-def _put_in_place(file: Path, content: bytes) -> None:
-    """Write a file beside its place and put it there at once."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part-{id(content)}")
-    part.write_bytes(content)
-    part.replace(file)

@@ -82,7 +82,8 @@ def test_100_000_random_legal_steps_stay_in_the_space_and_are_never_refused_as_i
 
     for i in range(num_envs):
         begin(i)
-    for _ in range((20_000 if world == "datacenter" else 100_000) // num_envs):  # there a round is 64 agents' steps
+    is_long = world == "datacenter" and batch_type is TenantsBatch  # a round is 64 agents' steps
+    for _ in range((20_000 if is_long else 100_000) // num_envs):
         if batch_type is TenantsBatch:
             batch.actions[:] = random_legal(batch.masks, rng)
         else:
@@ -94,7 +95,6 @@ def test_100_000_random_legal_steps_stay_in_the_space_and_are_never_refused_as_i
         assert not batch.members["num_illegal"].any()
         for i in np.flatnonzero(batch.envs["terminated"] | batch.envs["truncated"]).tolist():
             begin(i)
-    assert next(seeds) >= num_envs
 
 
 # -- a round ------------------------------------------------------------------------------------------------------
