@@ -140,7 +140,7 @@ def run(settings: Settings, workers: int, console: Console, address: str | None 
     Raises:
         GanglineError: settings that make no sense, or a folder that holds another benchmark.
     """
-    from gangline.agents import results
+    from gangline.agents import ray_pool, results
 
     _needs("pyarrow")
     world = load_world(settings.world, **settings.overrides)
@@ -148,10 +148,11 @@ def run(settings: Settings, workers: int, console: Console, address: str | None 
     about = _about(settings, world, actors)
     folder = Path(settings.out)
     tasks = _tasks(settings, world, actors)
+    cluster = None if address is None else ray_pool.connected(address)
     _claim_folder(folder, about)
     missing = [task for task in tasks if not task.file.exists()]
     console.print(f"{len(tasks)} runs into {folder}, {len(tasks) - len(missing)} of them are there")
-    failures = list(_play(missing, workers, console, address)) if missing else []
+    failures = list(_play(missing, workers, console, cluster)) if missing else []
     for line in failures:
         console.print(f"[red]failed[/red]: {line}", highlight=False, markup=True)
     comparison = results.read(folder)
@@ -327,14 +328,14 @@ def _claim_folder(folder: Path, about: dict[str, Any]) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _play(tasks: Sequence[Task], workers: int, console: Console, address: str | None) -> Iterator[str]:
+def _play(tasks: Sequence[Task], workers: int, console: Console, cluster: Any) -> Iterator[str]:
     """Play the tasks with a bar; yields a line for each that failed."""
     from gangline.agents.ray_pool import play_on_cluster
 
     with _progress(console) as bar:
         item = bar.add_task("playing", total=len(tasks), now="compiling")
-        if address is not None:
-            done = play_on_cluster(tasks, address)
+        if cluster is not None:
+            done = play_on_cluster(tasks, cluster)
         else:
             done = _in_this_process(tasks) if workers <= 1 else _in_processes(tasks, workers)
         for name, failure in done:

@@ -20,13 +20,12 @@ from gangline.envs.errors import GanglineError
 Files = dict[str, bytes]  # by path: of the machine that asked, or below a folder
 
 
-def play_on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[str, str | None]]:
-    """Play tasks on the cluster at an address; yields each one's place, and a line if it went wrong.
+def play_on_cluster(tasks: Sequence[Task], ray: Any) -> Iterator[tuple[str, str | None]]:
+    """Play tasks on the cluster that `connected` has joined; yields each one's place, and a line if it went wrong.
 
     Raises:
-        GanglineError: no cluster there, no Ray here, or another version of Gangline on one of its machines.
+        GanglineError: the cluster has gone.
     """
-    ray = connected(address)
     try:
         inputs = ray.put(_inputs_of(tasks))
         remote = ray.remote(num_cpus=1)(_play_elsewhere)
@@ -40,7 +39,7 @@ def play_on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[str, 
             yield task.place, failure
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[-200:]
-        raise GanglineError(f"address={address}: Ray gave up ({reason}); the same command goes on") from None
+        raise GanglineError(f"the Ray cluster gave up ({reason}); the same command goes on") from None
     finally:
         ray.shutdown()
 

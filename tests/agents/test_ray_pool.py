@@ -49,3 +49,4 @@ def test_an_address_where_nobody_answers_is_one_line(tmp_path, capsys):
     assert main([*asked, "--address", "nonsense"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("gangline: address=nonsense: no Ray cluster answers there")
+    assert not (tmp_path / "out").exists()
