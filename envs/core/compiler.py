@@ -4,6 +4,9 @@ By itself numba optimises and emits machine code for every function, with all th
 tree the same code is worked through once per level. Only kernels need machine code, so helpers stay unoptimised LLVM
 modules here until a kernel links them. That makes the first compile three times shorter.
 
+Two things make kernels faster: the copies of helpers in the simulator's belong to them alone, so that LLVM may change
+them at will; and an index is taken as it is, since none of ours counts from the end.
+
 This reaches into numba's internals (0.61 to 0.68 have them alike). Where they have changed, `HELPER_OPTIONS` is empty
 and everything works as before, slower.
 """
@@ -20,6 +23,7 @@ from numba import types as nbt
 from numba.core import event
 from numba.core.compiler import Compiler
 from numba.core.typed_passes import NativeLowering
+from numba.np import arrayobj
 
 # what these rewrite does not occur in a helper: context managers, closures, array expressions, object mode
 _NEEDLESS_PASSES = (
@@ -35,6 +39,9 @@ _NEEDLESS_PASSES = (
     "DumpParforDiagnostics",
 )
 
+# LLVM takes a sixth longer over a kernel of its own helpers: worth it where it steps, not where it is asked now and then
+_STEPPING = "gangline.envs."
+
 _LOCK_EVENT = "numba:llvm_lock"
 _state = {"has_announced": False}
 
@@ -46,6 +53,11 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
         """Compile with the message and without the garbage collector."""
         with _compiling():
             return super().compile_extra(func)
+
+    def define_pipelines(self) -> Any:
+        """Numba's own passes, the last of them replaced where its internals are as expected."""
+        pipelines = super().define_pipelines()
+        return _with_lowering(pipelines, KERNEL_LOWERING) if KERNEL_LOWERING else pipelines
 
 
 @contextmanager
@@ -112,18 +124,47 @@ def _compare_options_quickly() -> None:
         TargetConfig.__hash__ = remembered  # type: ignore[method-assign]
 
 
-def _helper_options() -> dict[str, Any]:
-    """Options of `numba.njit` that leave a helper's machine code out."""
+def _take_indices_as_they_are() -> None:
+    """Leave out of our kernels the question whether an index is negative, and counts from the end: none ever does.
+
+    Numba asks it at every access. With NUMBA_BOUNDSCHECK=1 a negative index is an error, therefore.
+    """
+    fix = arrayobj.fix_integer_index
+
+    def taken_as_it_is(context: Any, builder: Any, kind: Any, index: Any, size: Any) -> Any:
+        if not builder.function.name.startswith("_ZN8gangline"):
+            return fix(context, builder, kind, index, size)
+        return context.cast(builder, index, kind, nbt.intp if kind.signed else nbt.uintp)
+
+    arrayobj.fix_integer_index = taken_as_it_is
+
+
+def _with_lowering(pipelines: Any, lowering: Any, without: tuple[str, ...] = ()) -> Any:
+    """Pipelines of passes with another last one, and without some."""
+    for pipeline in pipelines:
+        pipeline.passes = [
+            (lowering if which is NativeLowering else which, why)
+            for which, why in pipeline.passes
+            if which.__name__ not in without
+        ]
+        pipeline._finalized = False
+        pipeline.finalize()
+    return pipelines
+
+
+def _lowerings() -> tuple[Any, Any]:
+    """(for helpers, for kernels) what takes the place of numba's last pass; None where its internals have changed."""
     try:
+        from llvmlite import binding
         from numba import _dynfunc  # type: ignore[attr-defined]
         from numba.core.codegen import JITCodeLibrary
         from numba.core.compiler_machinery import register_pass
     except ImportError:
-        return {}
+        return None, None
     parts = ("_linking_libraries", "_get_module_for_linking", "_finalize_dynamic_globals", "_raise_if_finalized")
     library = JITCodeLibrary.__init__.__code__.co_names + tuple(dir(JITCodeLibrary))
     if not all(part in library for part in parts) or not hasattr(_dynfunc, "make_function"):
-        return {}
+        return None, None
 
     class Unoptimised(JITCodeLibrary):  # type: ignore[misc]
         """Code that waits to be linked into a kernel."""
@@ -159,25 +200,50 @@ def _helper_options() -> dict[str, Any]:
             state["cr"] = done._replace(cfunc=entry)
             return True
 
-    class HelperCompiler(Compiler):  # type: ignore[misc]
-        """The usual passes, with the last one replaced."""
+    if not hasattr(JITCodeLibrary, "_optimize_final_module") or not hasattr(binding, "Linkage"):
+        return HelperLowering, None
 
-        def define_pipelines(self) -> Any:
-            """Numba's own passes, without the needless ones."""
-            pipelines = super().define_pipelines()
-            for pipeline in pipelines:
-                pipeline.passes = [
-                    (HelperLowering if which is NativeLowering else which, why)
-                    for which, why in pipeline.passes
-                    if which.__name__ not in _NEEDLESS_PASSES
-                ]
-                pipeline._finalized = False
-                pipeline.finalize()
-            return pipelines
+    class OnItsOwn(JITCodeLibrary):  # type: ignore[misc]
+        """A kernel with copies of its helpers that nobody else calls."""
 
-    return {"pipeline_class": HelperCompiler}
+        def _optimize_final_module(self) -> None:
+            """Let LLVM do as it likes with the helpers: write them into their callers, drop arguments and results."""
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == binding.Linkage.linkonce_odr:
+                    function.linkage = "internal"
+            super()._optimize_final_module()
 
+    @register_pass(mutates_CFG=True, analysis_only=False)
+    class KernelLowering(NativeLowering):  # type: ignore[misc]
+        """Lowers to machine code."""
+
+        _name = "gangline_kernel_lowering"
+
+        def run_pass(self, state: Any) -> bool:
+            """Lower one function."""
+            if state.func_id.modname.startswith(_STEPPING):
+                state.library = OnItsOwn(state.targetctx.codegen(), state.func_id.func_qualname)
+                state.library.enable_object_caching()
+            done: bool = super().run_pass(state)
+            return done
+
+    return HelperLowering, KernelLowering
+
+
+HELPER_LOWERING, KERNEL_LOWERING = _lowerings()
+
+
+class HelperCompiler(Compiler):  # type: ignore[misc]
+    """The usual passes, without the needless ones and with the last one replaced."""
+
+    def define_pipelines(self) -> Any:
+        """Numba's passes for a helper."""
+        return _with_lowering(super().define_pipelines(), HELPER_LOWERING, _NEEDLESS_PASSES)
+
+
+# options of `numba.njit` that leave a helper's machine code out
+HELPER_OPTIONS = {"pipeline_class": HelperCompiler} if HELPER_LOWERING else {}
 
 _remember_names_of_records()
 _compare_options_quickly()
-HELPER_OPTIONS = _helper_options()
+_take_indices_as_they_are()

@@ -77,14 +77,12 @@ def visible_loss(w: Any, job: Any) -> int:
 def loss_of_row(w: Any, row: Any) -> int:
     """`visible_loss` of a row of the table of running jobs, which remembers when its checkpoint cycle began."""
     run = w.now_ms - row.cycle_from_ms
-    if row.checkpoint_interval_ms < NEVER:
-        cycle = row.checkpoint_interval_ms + row.checkpoint_cost_ms
-        if run >= cycle:
-            whole = run // cycle * cycle
-            row.cycle_from_ms += whole
-            run -= whole
-        run = min(run, row.checkpoint_interval_ms)
-    return (run + row.restart_cost_ms) * row.gpus_bound
+    cycle = row.checkpoint_interval_ms + row.checkpoint_cost_ms  # without checkpoints it does not come to an end
+    if run >= cycle:
+        whole = run // cycle * cycle
+        row.cycle_from_ms += whole
+        run -= whole
+    return (min(run, row.checkpoint_interval_ms) + row.restart_cost_ms) * row.gpus_bound
 
 
 @helper

@@ -146,6 +146,7 @@ def list_running(w: Any, slot: int) -> None:
     job.place = w.num_running
     w.running[job.place].job = slot
     w.running[job.place].listed = w.num_listed
+    w.running[job.place].last_choice = NONE
     w.num_listed += 1
     w.num_running += 1
 

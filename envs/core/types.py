@@ -466,6 +466,7 @@ RUNNING = np.dtype(  # what is read of every running job at each decision, side 
         ("claim_ms", np.int64),
         ("preemptions", np.int32),
         ("may_be_shown", np.bool_),  # it runs, and may be preempted
+        ("last_choice", np.int64),  # the last choice of rows to show that has looked at it
     ],
     align=True,
 )
@@ -829,6 +830,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("first_running", np.int32),
             ("last_running", np.int32),
             ("num_listed", np.int64),  # entries of the running list so far
+            ("num_choices", np.int64),  # of running jobs to show, so far
             ("first_group", np.int32),
             ("first_service", np.int32),
             ("log_used", np.int64),
