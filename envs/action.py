@@ -21,7 +21,8 @@ import numpy as np
 from gangline.envs.agent import Kind, Role
 from gangline.envs.core.compiled import helper
 from gangline.envs.core.placement import measure_fit, node_is_open
-from gangline.envs.core.preemption import Scope, can_make_room, may_be_stopped, plan_make_room
+from gangline.envs.core.fair_share import refresh_shares
+from gangline.envs.core.preemption import Scope, can_make_room, enough_is_stoppable, may_be_stopped, plan_make_room
 from gangline.envs.core.transactions import (
     _new_command,
     lift,
@@ -255,6 +256,27 @@ def _lift_with_neighbours(w: Any, slot: int, waiting: int, min_run_ms: int) -> N
 
 
 @helper
+def has_no_choice(w: Any, agent: Any) -> bool:
+    """Whether certainly nobody may do anything but wait: no waiting job finds room, and none can be made for one.
+
+    A look at the first job of each group, before rows are chosen and masks computed. False says nothing.
+    """
+    has_more_kinds = agent.may_preempt or agent.may_reserve
+    if has_more_kinds or w.params.quota == Quota.ENFORCED or w.reservations_used > 0:
+        return False
+    refresh_shares(w)
+    g = w.first_group
+    while g != NONE:
+        group = w.groups[g]
+        if can_start(w, group.head):
+            return False
+        if agent.num_victim_rules > 0 and _could_make_room(w, group.head, agent):
+            return False
+        g = group.next
+    return True
+
+
+@helper
 def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
     """Fill the mask, int8 of size num_actions; also `env.fits` and `env.can_make_room`. True if there is a choice.
 
@@ -363,34 +385,38 @@ def _leave_to_role(w: Any, env: Any, agent: Any, mask: Any) -> bool:
 
 @helper
 def _same_before(w: Any, env: Any, i: int) -> int:
-    """An earlier row whose job has the same group, is not touched and has no reservation, as this one; NONE."""
+    """An earlier row whose job asks for the same, is not touched and has no reservation, as this one; NONE."""
     job = w.jobs[env.queue_jobs[i]]
     if job.first_reservation != NONE or job.state != JobState.QUEUED:
         return NONE
     for j in range(i):
-        other = w.jobs[env.queue_jobs[j]]
-        if (
-            other.group == job.group
-            and other.touch_ms != w.now_ms
-            and other.first_reservation == NONE
-            and other.state == JobState.QUEUED
-        ):
-            return j
+        if env.queue_groups[j] == env.queue_groups[i]:
+            other = w.jobs[env.queue_jobs[j]]
+            if (
+                other.touch_ms != w.now_ms
+                and other.first_reservation == NONE
+                and other.state == JobState.QUEUED
+                and other.num_wanted == job.num_wanted  # batch jobs may have done a part
+            ):
+                return j
     return NONE
 
 
 @helper
 def _could_make_room(w: Any, slot: int, agent: Any) -> bool:
-    """Quick necessary test for `plan_make_room`: some tenant but the job's own is above its share."""
+    """Quick necessary test for `plan_make_room`: tenants above their share, but for the job's own, hold enough."""
     own = w.jobs[slot].tenant
-    found = False
     for k in range(w.num_tenants):
-        found = found or (k != own and w.tenants[k].held > w.tenants[k].fair)
-    return found
+        if k != own and w.tenants[k].held > w.tenants[k].fair:
+            return enough_is_stoppable(w, slot, agent.min_run_ms)
+    return False
 
 
 @helper
 def mark_touched(w: Any, out: Any) -> None:
     """Note which jobs a transaction has touched at this instant; call before it is applied."""
     for i in range(out.num_commands):
-        w.jobs[out.commands[i].job].touch_ms = w.now_ms
+        job = w.jobs[out.commands[i].job]
+        job.touch_ms = w.now_ms
+        if job.is_listed:
+            w.running[job.place].touch_ms = w.now_ms

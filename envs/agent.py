@@ -126,8 +126,8 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("commands_here", np.int64),
             ("num_steps", np.int64),
             ("num_illegal", np.int64),
-            ("num_overflows", np.int64),  # decisions at which some waiting job was not shown
-            ("num_decisions", np.int64),
+            ("num_overflows", np.int64),  # of those, at which some waiting job was not shown
+            ("num_decisions", np.int64),  # observations so far
             ("terminated", np.bool_),
             ("truncated", np.bool_),
             ("last_was_legal", np.bool_),
@@ -160,13 +160,17 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("fits", np.float32, (MAX_QUEUE_ROWS,)),
             ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),
             ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),
+            ("queue_groups", np.int32, (MAX_QUEUE_ROWS,)),
             ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
             ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
             ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
-            ("running_at", np.int32, (MAX_RUNNING_ROWS,)),  # their places in the table of running jobs
+            # places in the table of running jobs: of the rows that are shown, then of the others as far as there is room
+            ("running_at", np.int32, (MAX_RUNNING_ROWS,)),
+            ("num_places", np.int64),
             ("oldest", np.int64, (size.max_tenants,)),
             ("tenant_head", np.int32, (size.max_tenants,)),  # group whose head is the tenant's first job
             ("usage_share", np.float64, (size.max_tenants,)),  # scratch
+            ("logs", np.float64, (max(2 * MAX_QUEUE_ROWS, 3 * MAX_RUNNING_ROWS),)),  # scratch
             ("rows_of", np.int64),  # queue_version that the queue rows are of
             # scratch of choosing rows: the next job of each group that waits, and the group's smallest claim
             ("cursor", np.int32, (size.max_groups,)),

@@ -478,6 +478,7 @@ class Batch:
         """
         if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
             raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
+        self.worlds["stoppable_of"] = 0
         self.worlds["candidates_of"] = 0  # what a search has noted before belongs to another state
         for w, saved in zip(self.worlds, state["worlds"], strict=True):
             for name, values in saved.items():

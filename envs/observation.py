@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.envs.core.compiled import helper
+from gangline.envs.core.compiled import helper, inlined
 from gangline.envs.core.fair_share import decayed_usage, refresh_shares
 from gangline.envs.core.preemption import loss_of_row
 from gangline.envs.core.queue import following, heads_before, shortest
@@ -140,9 +140,16 @@ def log_1_plus(x: float) -> float:
 
 
 @helper
-def log_scale(x: float) -> float:
-    """log(1 + x) / 10: 0 .. about 2.5 for counts up to e^25."""
-    return log_1_plus(max(x, 0.0)) * 0.1
+def take_logs(values: Any, count: int) -> None:
+    """Replace the first `count` values x >= 0 by log(1 + x): in a loop of its own, since a processor does several at once."""
+    for i in range(count):
+        values[i] = log_1_plus(values[i])
+
+
+@helper
+def minutes(ms: int) -> float:
+    """What is shown of a length of time, as log(1 + minutes) / 10: an hour is .41, a day .73, a month 1.07."""
+    return max(ms, 0) * (1.0 / 60_000.0)
 
 
 @helper
@@ -151,17 +158,11 @@ def log_count(n: int) -> float:
     return LOG_OF_COUNT[n] if n < 256 else log_1_plus(n)
 
 
-@helper
+@inlined
 def log_gpus(gpus: int) -> float:
     """log(1 + GPUs) of an amount in milli-GPU."""
     whole = gpus // ONE_GPU
     return log_count(whole) if whole * ONE_GPU == gpus else log_1_plus(gpus / ONE_GPU)
-
-
-@helper
-def log_hours(ms: float) -> float:
-    """log(1 + minutes) / 10: an hour is .41, a day .73, a month 1.07."""
-    return log_1_plus(max(ms, 0.0) * (1.0 / 60_000.0)) * 0.1
 
 
 @helper
@@ -228,7 +229,8 @@ def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
         out[at + 10] = tenant.gpus_waiting * share * 0.25
         if env.tenant == NONE or env.tenant == k:
             out[at + 9] = log_count(tenant.num_waiting) * 0.1
-            out[at + 11] = log_hours(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
+            age = minutes(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
+            out[at + 11] = log_1_plus(age) * 0.1
             out[at + 12] = log_count(tenant.num_running) * 0.1
 
 
@@ -257,14 +259,15 @@ def write_nodes(w: Any, rows: int, out: Any) -> None:
                 if w.params.gpu_resource != NONE:
                     free += node.idle[w.params.gpu_resource]
                     planned += node.planned[w.params.gpu_resource]
-        count = end - first
+        part = 1.0 / (end - first)
+        gpu_part = 1.0 / max(gpus, 1)
         at = i * NUM_NODE
         out[at] = 1.0
-        out[at + 1] = free / max(gpus, 1)
-        out[at + 2] = empty / count / 8.0
-        out[at + 3] = speed / count / 1000.0
-        out[at + 4] = up / count
-        out[at + 5] = planned / max(gpus, 1)
+        out[at + 1] = free * gpu_part
+        out[at + 2] = empty * part * 0.125
+        out[at + 3] = speed * part * 0.001
+        out[at + 4] = up * part
+        out[at + 5] = planned * gpu_part
         out[at + 6] = gpus * share
 
 
@@ -282,7 +285,8 @@ def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any) -> None:
     count = _choose_oldest(w, env, agent, num_groups)
     for k in range(w.num_tenants):
         if env.tenant_head[k] != NONE:
-            count = _show(env, count, agent.queue_rows, w.groups[env.tenant_head[k]].head, AT_TENANT_HEAD)
+            head = w.groups[env.tenant_head[k]].head
+            count = _show(env, count, agent.queue_rows, head, env.tenant_head[k], AT_TENANT_HEAD)
     env.num_queue_rows = _choose_shortest(w, env, agent, num_groups, count)
 
 
@@ -329,6 +333,7 @@ def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int) -> int:
         best = env.cursor_order[left - 1]
         slot = env.cursor[best]
         env.queue_jobs[count] = slot
+        env.queue_groups[count] = env.cursor_group[best]
         env.queue_why[count] = AT_OLDEST
         count += 1
         after = following(w, slot)
@@ -379,12 +384,12 @@ def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int) 
         if best_slot == NONE:
             best_slot = shortest(w, env.cursor_group[best])
         env.cursor_claim[best] = NEVER
-        count = _show(env, count, agent.queue_rows, best_slot, AT_SHORTEST)
+        count = _show(env, count, agent.queue_rows, best_slot, env.cursor_group[best], AT_SHORTEST)
     return count
 
 
 @helper
-def _show(env: Any, count: int, most: int, slot: int, why: int) -> int:
+def _show(env: Any, count: int, most: int, slot: int, group: int, why: int) -> int:
     """Add a job to the rows, or the reason to the row that it has; returns the number of rows."""
     for i in range(count):
         if env.queue_jobs[i] == slot:
@@ -393,6 +398,7 @@ def _show(env: Any, count: int, most: int, slot: int, why: int) -> int:
     if count >= most:
         return count
     env.queue_jobs[count] = slot
+    env.queue_groups[count] = group
     env.queue_why[count] = why
     return count + 1
 
@@ -402,6 +408,12 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
     """One row per job that `choose_queue_rows` has chosen; the masks must have been computed."""
     share = 1.0 / max(w.gpus_total, 1)
     tenant_step = 1.0 / max(w.num_tenants, 1)
+    logs = env.logs
+    for i in range(env.num_queue_rows):
+        job = w.jobs[env.queue_jobs[i]]
+        logs[2 * i] = minutes(w.now_ms - job.submit_ms)
+        logs[2 * i + 1] = minutes(job.claim_ms) if job.claim_ms < NEVER else 0.0
+    take_logs(logs, 2 * env.num_queue_rows)
     for i in range(env.num_queue_rows):
         job = w.jobs[env.queue_jobs[i]]
         tenant = w.tenants[job.tenant]
@@ -416,9 +428,9 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 6] = log_gpus(job.gpus_wanted) * 0.2
         out[at + 7] = log_count(job.num_wanted) * 0.1
         out[at + 8] = job.gpus_wanted / (max(job.num_wanted, 1) * (8.0 * ONE_GPU))
-        out[at + 9] = log_hours(w.now_ms - job.submit_ms)
+        out[at + 9] = logs[2 * i] * 0.1
         out[at + 10] = 1.0 if job.claim_ms < NEVER else 0.0
-        out[at + 11] = log_hours(job.claim_ms) if job.claim_ms < NEVER else 0.0
+        out[at + 11] = logs[2 * i + 1] * 0.1
         out[at + 12] = log_count(job.starts) * 0.1
         out[at + 13] = env.fits[i]
         out[at + 14] = env.can_make_room[i]
@@ -438,35 +450,51 @@ def choose_running_rows(w: Any, env: Any, agent: Any) -> None:
     """Choose the running jobs of the running block: those that lose least if stopped, in that order; of equals those
     that run longer first.
 
-    Those chosen last time are looked at first: they are nearly in order still, and leave little to do for the others.
+    `env.running_at` keeps all of them, the chosen first, so that the next choice finds them nearly in order.
     """
-    w.num_choices += 1
+    order = env.running_at
     count = 0
-    shown = env.num_running_rows
-    for turn in range(shown + w.num_running):
-        i = env.running_at[turn] if turn < shown else shown + w.num_running - 1 - turn
-        if i >= w.num_running or w.running[i].last_choice == w.num_choices:
-            continue
+    keeps_all = w.num_running <= len(order)
+    if keeps_all:
+        _keep_places(w, env)
+    else:
+        env.num_places = 0
+    for turn in range(w.num_running):
+        i = order[turn] if keeps_all else w.num_running - 1 - turn
         row = w.running[i]
-        row.last_choice = w.num_choices
         if not row.may_be_shown or (env.tenant != NONE and env.tenant != row.tenant):
             continue
         loss = loss_of_row(w, row)
-        if count == agent.running_rows:
-            if count == 0 or not _loses_less(w, env, loss, row.listed, count - 1):
-                continue
-            count -= 1
-        place = count
+        if count < agent.running_rows:
+            count += 1
+        elif count == 0 or not _loses_less(w, env, loss, row.listed, count - 1):
+            continue
+        place = count - 1
+        if keeps_all:
+            order[turn] = order[place]  # who makes room, or nobody's place yet
         while place > 0 and _loses_less(w, env, loss, row.listed, place - 1):
             env.running_loss[place] = env.running_loss[place - 1]
-            env.running_at[place] = env.running_at[place - 1]
+            order[place] = order[place - 1]
             place -= 1
         env.running_loss[place] = loss
-        env.running_at[place] = i
-        count += 1
+        order[place] = i
     for place in range(count):
-        env.running_jobs[place] = w.running[env.running_at[place]].job
+        env.running_jobs[place] = w.running[order[place]].job
     env.num_running_rows = count
+
+
+@helper
+def _keep_places(w: Any, env: Any) -> None:
+    """Make `env.running_at` an order of the table of running jobs again, which may have become longer or shorter."""
+    if env.num_places > w.num_running:
+        kept = 0
+        for k in range(env.num_places):
+            if env.running_at[k] < w.num_running:
+                env.running_at[kept] = env.running_at[k]
+                kept += 1
+    for i in range(env.num_places, w.num_running):
+        env.running_at[i] = i
+    env.num_places = w.num_running
 
 
 @helper
@@ -481,6 +509,14 @@ def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
     """One row per running job that `choose_running_rows` has just chosen."""
     share = 1.0 / max(w.gpus_total, 1)
     tenant_step = 1.0 / max(w.num_tenants, 1)
+    logs = env.logs
+    for i in range(env.num_running_rows):
+        job = w.running[env.running_at[i]]
+        run_ms = w.now_ms - job.start_ms
+        logs[3 * i] = minutes(run_ms)
+        logs[3 * i + 1] = max(env.running_loss[i] * share * (1000.0 / HOUR_MS), 0.0)
+        logs[3 * i + 2] = minutes(job.claim_ms - run_ms) if job.claim_ms < NEVER else 0.0
+    take_logs(logs, 3 * env.num_running_rows)
     for i in range(env.num_running_rows):
         job = w.running[env.running_at[i]]
         tenant = w.tenants[job.tenant]
@@ -489,10 +525,10 @@ def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
         out[at] = 1.0
         out[at + 1] = job.gpus_bound * share
         out[at + 2] = log_gpus(job.gpus_bound) * 0.2
-        out[at + 3] = log_hours(run_ms)
-        out[at + 4] = log_scale(env.running_loss[i] * share * (1000.0 / HOUR_MS))
+        out[at + 3] = logs[3 * i] * 0.1
+        out[at + 4] = logs[3 * i + 1] * 0.1
         out[at + 5] = 1.0 if run_ms >= agent.min_run_ms and tenant.held > tenant.fair else 0.0
-        out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, log_hours(job.claim_ms - run_ms))
+        out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, logs[3 * i + 2] * 0.1)
         out[at + 7] = job.tenant * tenant_step if env.tenant == NONE else 0.0
         out[at + 8] = (tenant.held - tenant.fair) * share
         out[at + 9] = log_count(job.preemptions) * 0.1

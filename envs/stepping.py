@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from gangline.envs.action import WAIT, decode, mark_touched, plan_action, write_mask
+from gangline.envs.action import WAIT, decode, has_no_choice, mark_touched, plan_action, write_mask
 from gangline.envs.agent import Arbiter, Face, Kind, Refused, TimeMode
 from gangline.envs.core.compiled import helper, inlined, kernel
 from gangline.envs.core.events import TICK, next_time_ms, set_event
@@ -112,11 +112,12 @@ def drive(
         while True:
             if time_passes:
                 pass_time(w, env, members[i], agent, rows, pod_sets, schedule, log)
-            has_choice = look(w, env, members[i], agent, masks[i])
             may_pass = agent.skips_forced and agent.time_mode == TimeMode.EVENT and env.turn == 0
-            if is_over(w, env) or has_choice or not may_pass:  # first, since it is what ends the episode
+            time_passes = not is_over(w, env) and may_pass  # asked in any case: it is what ends the episode
+            if time_passes and has_no_choice(w, agent):
+                continue
+            if look(w, env, members[i], agent, masks[i]) or not time_passes:
                 break
-            time_passes = True
         if mode == Mode.STEP:
             end_step(w, env, members[i], agent)
         else:
@@ -131,9 +132,6 @@ def start_world(w: Any, rows: Any, schedule: Any) -> None:
     """Set the first events of a fresh world."""
     plan_next_arrival(w, rows)
     plan_next_change(w, schedule)
-    for k in range(w.num_tenants):
-        for n in range(w.num_nodes):
-            w.held_on[k, n] = 0
     for n in range(w.num_nodes):
         plan_node_change(w, n)
     if w.params.usage_tick_ms < NEVER:
@@ -169,6 +167,7 @@ def clear_episode(w: Any, env: Any, agent: Any, begin_ms: int, end_ms: int) -> N
     env.truncated = False
     env.num_queue_rows = 0
     env.num_running_rows = 0
+    env.num_places = 0
     env.rows_of = NONE
     env.num_rounds = 0
     env.turn = 0
@@ -257,37 +256,39 @@ def act(
 def look(w: Any, env: Any, members: Any, agent: Any, masks: Any) -> bool:
     """Choose the rows to show and compute the masks; True if anybody has a choice."""
     refresh_shares(w)
-    env.num_decisions += 1
     if agent.face == Face.SINGLE:
-        return look_as(w, env, agent, masks[0], w.num_waiting)
+        return look_as(w, env, agent, masks[0])
     has_choice = False
     for k in range(len(members)):
         member = members[k]
         member.commands_here = env.commands_here
-        member.num_decisions += 1
-        num_waiting = w.num_waiting if member.tenant == NONE else w.tenants[member.tenant].num_waiting
-        member.has_choice = look_as(w, member, agent, masks[k], num_waiting)
+        member.has_choice = look_as(w, member, agent, masks[k])
         has_choice = has_choice or member.has_choice
     return has_choice
 
 
 @helper
-def look_as(w: Any, viewer: Any, agent: Any, mask: Any, num_waiting: int) -> bool:
+def look_as(w: Any, viewer: Any, agent: Any, mask: Any) -> bool:
     """Choose the rows that somebody is shown and compute the mask; True if that leaves a choice."""
     choose_queue_rows(w, viewer, agent, viewer.oldest)
     if agent.may_preempt:
         choose_running_rows(w, viewer, agent)
-    viewer.num_overflows += num_waiting > viewer.num_queue_rows
     return write_mask(w, viewer, agent, mask)
 
 
 @helper
 def show(w: Any, env: Any, members: Any, agent: Any, observations: Any) -> None:
     """Write what everybody sees."""
+    env.num_decisions += 1
     if agent.face == Face.SINGLE:
+        env.num_overflows += w.num_waiting > env.num_queue_rows
         write_observation(w, env, agent, observations[0])
     for k in range(len(members)):
-        write_observation(w, members[k], agent, observations[k])
+        member = members[k]
+        num_waiting = w.num_waiting if member.tenant == NONE else w.tenants[member.tenant].num_waiting
+        member.num_decisions += 1
+        member.num_overflows += num_waiting > member.num_queue_rows
+        write_observation(w, member, agent, observations[k])
 
 
 @helper

@@ -10,11 +10,13 @@ from gymnasium.utils.env_checker import check_env
 
 import gangline  # noqa: F401
 from gangline.envs import observation as observations
+from gangline.envs.action import can_start, has_no_choice
 from gangline.envs.agent import Kind
 from gangline.envs.cluster_env import Batch
 from gangline.envs.config import load_world, preset_names
 from gangline.envs.core.compiled import kernel
 from gangline.envs.core.invariants import broken_invariants
+from gangline.envs.core.preemption import can_make_room, enough_is_stoppable, plan_make_room
 from gangline.envs.core.types import NEVER, JobState
 from gangline.envs.errors import GanglineError
 
@@ -213,6 +215,70 @@ def test_the_mask_says_exactly_what_would_be_applied_on_toy():
             if terminated or truncated:
                 break
     assert checked > 1000
+
+
+@kernel
+def _rooms(worlds, envs, agents, out, answers):
+    """For each waiting job that is shown and victim rule: whether room could be made as the mask is told, and as the
+    plan that would be applied says; and in the last row, whether the quick look denies every choice."""
+    w = worlds[0]
+    agent = agents[0]
+    count = 0
+    for i in range(envs[0].num_queue_rows):
+        slot = envs[0].queue_jobs[i]
+        if not can_start(w, slot):
+            for rule in range(agent.num_victim_rules):
+                victims = agent.victim_rules[rule]
+                answers[count, 0] = can_make_room(w, slot, 0, victims, 0, agent.min_run_ms, out[0])
+                out[0].num_commands = 0
+                out[0].num_transactions = 0
+                answers[count, 1] = plan_make_room(w, slot, 0, victims, 0, agent.min_run_ms, out[0])
+                answers[count, 2] = enough_is_stoppable(w, slot, agent.min_run_ms)
+                count += 1
+    answers[count, 0] = has_no_choice(w, agent)
+    return count
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_gpus": 8},
+        {"max_gpus": 32},
+        {"max_gpus": 16, "fractional": 0.6},
+        {"max_gpus": 16, "checkpoint_interval_ms": None, "restart_cost_ms": 60_000, "num_tenants": 9},
+    ],
+    ids=["one node", "gangs", "parts of GPUs", "many tenants"],
+)
+@pytest.mark.parametrize("min_run_h", [0, 0.5])
+def test_what_the_mask_is_told_of_making_room_is_what_the_plan_says(options, min_run_h):
+    env = make(
+        "small",
+        **{
+            "workload.load": 1.3,
+            "workload.options": options,
+            "action.victim_rules": ["least_lost", "newest", "most_over_share"],
+            "action.min_run_h": min_run_h,
+            "time.skip_forced": False,
+        },
+    ).unwrapped
+    batch = env.batch
+    rng = np.random.default_rng(0)
+    answers = np.zeros((3 * 64 + 1, 3), np.int8)
+    seen, denied = set(), 0
+    _, info = env.reset(seed=1)
+    for _ in range(1000):
+        count = _rooms(batch.worlds, batch.envs, batch.agents, batch.decisions[0], answers)
+        told, planned, possible = answers[:count].T
+        assert np.array_equal(told, planned)
+        assert not np.any(planned & (possible == 0))
+        legal = np.flatnonzero(info["action_mask"])
+        assert not (answers[count, 0] and len(legal) > 1)
+        denied += int(answers[count, 0])
+        seen |= set(told.tolist())
+        *_, terminated, truncated, info = env.step(int(rng.choice(legal)))
+        if terminated or truncated:
+            _, info = env.reset()
+    assert seen == {0, 1} and denied > 20
 
 
 def test_room_is_made_only_within_the_fair_share_if_so_set():

@@ -489,9 +489,9 @@ def _write_leaves(w: Any, k: Any, ps: int, leader: int, found: int) -> bool:
     if k.num_placed + 2 * found > len(k.placed):
         return False
     for of_leader in range(2):
-        note = k.pod_sets[leader if of_leader else ps]
         if of_leader and leader == NONE:
             break
+        note = k.pod_sets[leader if of_leader else ps]
         note.first_domain = k.num_placed
         for i in range(found):
             domain = k.domains[k.chosen[i]]

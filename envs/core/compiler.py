@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,7 @@ _NEEDLESS_PASSES = (
     "DumpParforDiagnostics",
 )
 
-# LLVM takes a sixth longer over a kernel of its own helpers: worth it where it steps, not where it is asked now and then
+# LLVM takes up to a sixth longer over a kernel that owns its helpers: worth it where steps are taken
 _STEPPING = "gangline.envs."
 
 _LOCK_EVENT = "numba:llvm_lock"
@@ -206,11 +207,18 @@ def _lowerings() -> tuple[Any, Any]:
     class OnItsOwn(JITCodeLibrary):  # type: ignore[misc]
         """A kernel with copies of its helpers that nobody else calls."""
 
+        steps = False
+
         def _optimize_final_module(self) -> None:
-            """Let LLVM do as it likes with the helpers: write them into their callers, drop arguments and results."""
+            """Name the helpers anew, then let LLVM do as it likes with them: drop arguments, write them into callers.
+
+            The loader knows functions by name, whoever they belong to: with names of their own, no kernel calls another's.
+            """
+            tag = uuid.uuid4().hex
             for function in self._final_module.functions:
                 if not function.is_declaration and function.linkage == binding.Linkage.linkonce_odr:
-                    function.linkage = "internal"
+                    function.name = f"{function.name}.{tag}"
+                    function.linkage = "internal" if self.steps else "linkonce_odr"
             super()._optimize_final_module()
 
     @register_pass(mutates_CFG=True, analysis_only=False)
@@ -221,9 +229,9 @@ def _lowerings() -> tuple[Any, Any]:
 
         def run_pass(self, state: Any) -> bool:
             """Lower one function."""
-            if state.func_id.modname.startswith(_STEPPING):
-                state.library = OnItsOwn(state.targetctx.codegen(), state.func_id.func_qualname)
-                state.library.enable_object_caching()
+            state.library = OnItsOwn(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.steps = state.func_id.modname.startswith(_STEPPING)
+            state.library.enable_object_caching()
             done: bool = super().run_pass(state)
             return done
 

@@ -23,11 +23,12 @@ from gangline.envs.core.transactions import (
     undo,
 )
 from gangline.envs.core.types import (
-    FREED_FOR,
     LAST_SEARCH,
     MAX_COMMANDS,
     NEVER,
     NONE,
+    ONE_GPU,
+    JobKind,
     JobState,
     PodState,
     Quota,
@@ -190,14 +191,29 @@ def _some_node_can_take(w: Any, slot: int, victims: int, scope: int, min_run_ms:
     _forget_leaving(w)
     if not _note_candidates(w, slot, victims, scope, min_run_ms):
         return False
-    pod_set = w.pod_sets[w.jobs[slot].first_pod_set]
+    job = w.jobs[slot]
+    pod_set = w.pod_sets[job.first_pod_set]
+    gpu = w.params.gpu_resource
+    only_gpus = gpu != NONE and pod_set.asked == 1 << gpu and pod_set.request[gpu] >= ONE_GPU
+    is_plain = only_gpus and scope == Scope.OVER_SHARE and job.first_reservation == NONE
     for n in range(w.num_nodes):
         w.fit[n] = 0
-        if w.nodes[n].first_pod != NONE and _most_pods(w, pod_set, n) > 0 and node_is_open(w, pod_set, n, NONE):
-            cost = _lift_for_one_more(w, slot, n, victims, scope, UNAFFORDABLE)
-            _put_back_from(w, 0)
-            if cost < UNAFFORDABLE:
+        node = w.nodes[n]
+        if (
+            node.first_pod == NONE
+            or _most_pods(w, job, pod_set, n, scope) == 0
+            or not node_is_open(w, pod_set, n, NONE)
+        ):
+            continue
+        if is_plain and w.stops_plainly[n]:  # whoever goes first, all may go
+            empty = node.free_gpus - node.planned[gpu] // ONE_GPU
+            if empty + _stoppable(w, job, n, scope) // ONE_GPU >= pod_set.request[gpu] // ONE_GPU:
                 return True
+            continue
+        cost = _lift_for_one_more(w, slot, n, victims, scope, UNAFFORDABLE)
+        _put_back_from(w, 0)
+        if cost < UNAFFORDABLE:
+            return True
     return False
 
 
@@ -241,23 +257,38 @@ def _note_candidates(w: Any, slot: int, rule: int, scope: int, min_run_ms: int) 
     would not make room.
     """
     job = w.jobs[slot]
-    gpu = w.params.gpu_resource
     if _is_new_search(w, job, rule, scope, min_run_ms):
         w.candidates_of[LAST_SEARCH] += 1
-        w.candidates_of[FREED_FOR] = NONE
         if scope != Scope.OVER_SHARE:
             _note_each(w, job, rule, scope, min_run_ms)
-    if scope == Scope.OVER_SHARE and w.candidates_of[FREED_FOR] != job.tenant:
-        w.candidates_of[FREED_FOR] = job.tenant
-        _sum_over_share(w, job.tenant)
+    if scope == Scope.OVER_SHARE:
+        _note_stoppable(w, min_run_ms)
     pod_set = w.pod_sets[job.first_pod_set]
+    return _could_be_enough(w, job, pod_set, scope, pod_set.count - pod_set.num_done)
+
+
+@helper
+def enough_is_stoppable(w: Any, slot: int, min_run_ms: int) -> bool:
+    """Whether stopping all that is allowed of other tenants above their share could make room, for a job or for any
+    other of its group. Necessary, not sufficient.
+    """
+    _note_stoppable(w, min_run_ms)
+    job = w.jobs[slot]
+    pod_set = w.pod_sets[job.first_pod_set]
+    wanted = 1 if job.kind == JobKind.BATCH else pod_set.count  # a batch job may have done a part
+    return _could_be_enough(w, job, pod_set, Scope.OVER_SHARE + 0, wanted)
+
+
+@helper
+def _could_be_enough(w: Any, job: Any, pod_set: Any, scope: int, wanted: int) -> bool:
+    """Whether that many pods could fit if every candidate was stopped; by GPUs only."""
+    gpu = w.params.gpu_resource
     if gpu == NONE or not _is_simple(w, job) or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
         return True
-    wanted = pod_set.count - pod_set.num_done
     most = 0
     for n in range(w.num_nodes):
         if node_is_open(w, pod_set, n, NONE):
-            most += _most_pods(w, pod_set, n)
+            most += _most_pods(w, job, pod_set, n, scope)
             if most >= wanted:
                 return True
     return False
@@ -293,14 +324,75 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
 
 
 @helper
-def _sum_over_share(w: Any, tenant: int) -> None:
-    """What the others that hold more than their share hold on each node: as much may be freed there, or less."""
+def _note_stoppable(w: Any, min_run_ms: int) -> None:
+    """Sum up, for each node, what may be stopped there of every tenant above its share, unless that has been done for
+    this very state. Nobody may be lifted.
+    """
+    totals = w.totals
+    key = w.stoppable_of
+    if (
+        key[0] == 1 + totals.num_events
+        and key[1] == totals.num_transactions
+        and key[2] == w.now_ms
+        and key[3] == min_run_ms
+    ):
+        return
+    key[0] = 1 + totals.num_events
+    key[1] = totals.num_transactions
+    key[2] = w.now_ms
+    key[3] = min_run_ms
     for n in range(w.num_nodes):
-        w.may_free[n] = 0
+        w.all_stoppable[n] = 0
+        w.stops_plainly[n] = True
+    some_are_over = False
     for k in range(w.num_tenants):
-        if k != tenant and w.tenants[k].held > w.tenants[k].fair:
+        if w.tenants[k].held > w.tenants[k].fair:
+            some_are_over = True
             for n in range(w.num_nodes):
-                w.may_free[n] += w.held_on[k, n]
+                w.stoppable[k, n] = 0
+    if not some_are_over or w.params.gpu_resource == NONE:
+        return
+    for i in range(w.num_running):
+        row = w.running[i]
+        tenant = w.tenants[row.tenant]
+        is_protected = row.start_ms < NEVER and w.now_ms - row.start_ms < min_run_ms
+        if tenant.held <= tenant.fair or is_protected or not row.may_be_stopped or row.touch_ms == w.now_ms:
+            continue
+        if row.node != NONE:
+            w.stoppable[row.tenant, row.node] += row.gpus_bound
+            w.all_stoppable[row.node] += row.gpus_bound
+        else:
+            _note_stoppable_pods(w, row.job)
+    for k in range(w.num_tenants):
+        tenant = w.tenants[k]
+        if tenant.held > tenant.fair:
+            for n in range(w.num_nodes):
+                if w.stoppable[k, n] > tenant.held - tenant.fair:  # whoever goes first protects the others
+                    w.stops_plainly[n] = False
+
+
+@helper
+def _note_stoppable_pods(w: Any, slot: int) -> None:
+    """The same for a job of several pods, or with parts of GPUs."""
+    job = w.jobs[slot]
+    at = job.first_pod
+    while at != NONE:
+        pod = w.pods[at]
+        if pod.state == PodState.BOUND:
+            held = pod.held[w.params.gpu_resource]
+            w.stoppable[job.tenant, pod.node] += held
+            w.all_stoppable[pod.node] += held
+            w.stops_plainly[pod.node] = False
+        at = pod.next
+
+
+@helper
+def _stoppable(w: Any, job: Any, n: int, scope: int) -> int:
+    """Milli-GPU on a node of candidates for a job."""
+    if scope != Scope.OVER_SHARE:
+        return w.may_free[n]
+    own = w.tenants[job.tenant]
+    return w.all_stoppable[n] - (w.stoppable[job.tenant, n] if own.held > own.fair else 0)
 
 
 @helper
@@ -326,12 +418,12 @@ def _note_each(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> None
 
 
 @helper
-def _most_pods(w: Any, pod_set: Any, n: int) -> int:
+def _most_pods(w: Any, job: Any, pod_set: Any, n: int, scope: int) -> int:
     """Upper bound of the pods that fit on a node if every candidate there is stopped; by GPUs only."""
     gpu = w.params.gpu_resource
     if gpu == NONE or not (pod_set.asked >> gpu) & 1 or pod_set.request[gpu] == 0:
         return NEVER
-    return (w.nodes[n].idle[gpu] + w.may_free[n]) // pod_set.request[gpu]
+    return (w.nodes[n].idle[gpu] + _stoppable(w, job, n, scope)) // pod_set.request[gpu]
 
 
 @helper
@@ -366,7 +458,7 @@ def _lift_enough(w: Any, slot: int, rule: int, scope: int) -> bool:
         for n in range(w.num_nodes):
             if (
                 w.nodes[n].first_pod != NONE
-                and _most_pods(w, pod_set, n) > w.fit[n]
+                and _most_pods(w, job, pod_set, n, scope) > w.fit[n]
                 and node_is_open(w, pod_set, n, NONE)
             ):
                 first = w.num_lifted

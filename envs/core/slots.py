@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NONE, ErrorCode, JobState
+from gangline.envs.core.types import NONE, ONE_GPU, ErrorCode, JobState
 
 
 @helper
@@ -146,7 +146,6 @@ def list_running(w: Any, slot: int) -> None:
     job.place = w.num_running
     w.running[job.place].job = slot
     w.running[job.place].listed = w.num_listed
-    w.running[job.place].last_choice = NONE
     w.num_listed += 1
     w.num_running += 1
 
@@ -165,7 +164,13 @@ def note_running(w: Any, slot: int) -> None:
     row.restart_cost_ms = job.restart_cost_ms
     row.claim_ms = job.claim_ms
     row.preemptions = job.preemptions
+    row.touch_ms = job.touch_ms
     row.may_be_shown = job.state == JobState.RUNNING and job.preemptible
+    row.may_be_stopped = job.state != JobState.SUSPENDED and job.num_bound > 0 and job.preemptible
+    row.node = NONE
+    is_one_pod = job.num_bound == 1 and job.first_pod == job.last_pod
+    if is_one_pod and job.gpus_surplus == 0 and job.gpus_bound % ONE_GPU == 0:
+        row.node = w.pods[job.first_pod].node
 
 
 @helper

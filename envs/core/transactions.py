@@ -196,6 +196,7 @@ def undo(w: Any) -> None:
 def commit(w: Any, log: Any) -> None:
     """Make the change certain: bring everything that follows from it in line."""
     w.candidates_of[0] = 0
+    w.stoppable_of[0] = 0
     for i in range(w.num_journal):
         entry = w.journal[i]
         if entry.step == Step.UNRESERVE:
@@ -312,7 +313,6 @@ def _hold_resources(w: Any, p: int, mask: int, sign: int) -> None:
         node.idle[r] -= sign * pod.held[r]
         node.used[r] += sign * pod.held[r]
         if r == w.params.gpu_resource:
-            w.held_on[w.jobs[pod.job].tenant, pod.node] += sign * pod.held[r]
             for g in range(node.num_gpus):
                 if (pod.gpu_mask >> g) & 1:
                     was_empty = node.gpu_free[g] == ONE_GPU

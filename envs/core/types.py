@@ -456,6 +456,8 @@ RUNNING = np.dtype(  # what is read of every running job at each decision, side 
     [
         ("job", np.int32),
         ("tenant", np.int32),
+        ("node", np.int32),  # where its one pod is, which holds the whole GPUs that it asked for; NONE in other cases
+        ("preemptions", np.int32),
         ("listed", np.int64),  # the how-manieth entry of the running list ever: their order
         ("start_ms", np.int64),
         ("cycle_from_ms", np.int64),  # its start, or a later begin of a checkpoint cycle
@@ -464,9 +466,9 @@ RUNNING = np.dtype(  # what is read of every running job at each decision, side 
         ("checkpoint_cost_ms", np.int64),
         ("restart_cost_ms", np.int64),
         ("claim_ms", np.int64),
-        ("preemptions", np.int32),
+        ("touch_ms", np.int64),
         ("may_be_shown", np.bool_),  # it runs, and may be preempted
-        ("last_choice", np.int64),  # the last choice of rows to show that has looked at it
+        ("may_be_stopped", np.bool_),  # it has pods to take away, and may be preempted
     ],
     align=True,
 )
@@ -666,7 +668,7 @@ EVENT = np.dtype([("time_ms", np.int64), ("rank", np.int64), ("entity", np.int32
 
 MAX_COMMANDS = 1024  # of a decision
 NUM_SEARCH_KEYS = 7  # see core/preemption.py
-LAST_SEARCH, FREED_FOR = 7, 8  # further entries of `candidates_of`: number of the search, tenant that `may_free` is for
+LAST_SEARCH = 7  # one more entry of `candidates_of`: number of the search
 MAX_FRAG_CLASSES = 32
 
 JOURNAL = np.dtype(  # how to undo one step of a transaction
@@ -830,7 +832,6 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("first_running", np.int32),
             ("last_running", np.int32),
             ("num_listed", np.int64),  # entries of the running list so far
-            ("num_choices", np.int64),  # of running jobs to show, so far
             ("first_group", np.int32),
             ("first_service", np.int32),
             ("log_used", np.int64),
@@ -859,7 +860,8 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
                 (size.max_shapes,),
             ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
-            ("candidates_of", np.int64, (NUM_SEARCH_KEYS + 2,)),  # for which search candidate victims have been noted
+            ("candidates_of", np.int64, (NUM_SEARCH_KEYS + 1,)),  # for which search candidate victims have been noted
+            ("stoppable_of", np.int64, (4,)),  # for which state the sums of `stoppable` have been taken
             ("num_frag_classes", np.int32),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
@@ -880,7 +882,11 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
             ("empty_idle", np.int64, (size.max_nodes, MAX_RESOURCES)),  # scratch: a copy of the empty cluster
             ("empty_gpus", np.int32, (size.max_nodes, MAX_GPUS_PER_NODE)),
-            ("held_on", np.int64, (size.max_tenants, size.max_nodes)),  # milli-GPU of a tenant's pods on each node
+            # milli-GPU that may be stopped on each node, of each tenant above its share and of all of them; and whether all
+            # of it may be stopped in any order, and leaves whole GPUs
+            ("stoppable", np.int64, (size.max_tenants, size.max_nodes)),
+            ("all_stoppable", np.int64, (size.max_nodes,)),
+            ("stops_plainly", np.int8, (size.max_nodes,)),
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
             ("running", RUNNING, (size.max_jobs,)),  # [0, num_running) in any order
@@ -900,6 +906,10 @@ SCRATCH = (  # fields of a world that hold nothing between two changes
     "fit",
     "may_free",
     "candidates_of",
+    "stoppable_of",
+    "stoppable",
+    "all_stoppable",
+    "stops_plainly",
     "domain_fit",
     "empty_idle",
     "empty_gpus",
