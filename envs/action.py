@@ -20,8 +20,8 @@ import numpy as np
 
 from gangline.envs.agent import Kind, Role
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.placement import measure_fit, node_is_open
 from gangline.envs.core.fair_share import refresh_shares
+from gangline.envs.core.placement import measure_fit, node_is_open
 from gangline.envs.core.preemption import Scope, can_make_room, enough_is_stoppable, may_be_stopped, plan_make_room
 from gangline.envs.core.transactions import (
     _new_command,

@@ -164,7 +164,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
             ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
             ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
-            # places in the table of running jobs: of the rows that are shown, then of the others as far as there is room
+            # places in the table of running jobs: of the rows that are shown, then of the others if there is room
             ("running_at", np.int32, (MAX_RUNNING_ROWS,)),
             ("num_places", np.int64),
             ("oldest", np.int64, (size.max_tenants,)),

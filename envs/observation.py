@@ -141,7 +141,7 @@ def log_1_plus(x: float) -> float:
 
 @helper
 def take_logs(values: Any, count: int) -> None:
-    """Replace the first `count` values x >= 0 by log(1 + x): in a loop of its own, since a processor does several at once."""
+    """Replace the first `count` values x >= 0 by log(1 + x), in a loop of its own: a processor does several at once."""
     for i in range(count):
         values[i] = log_1_plus(values[i])
 

@@ -212,7 +212,7 @@ def _lowerings() -> tuple[Any, Any]:
         def _optimize_final_module(self) -> None:
             """Name the helpers anew, then let LLVM do as it likes with them: drop arguments, write them into callers.
 
-            The loader knows functions by name, whoever they belong to: with names of their own, no kernel calls another's.
+            The loader knows functions by name, whoever they belong to: with other names, no kernel calls another's.
             """
             tag = uuid.uuid4().hex
             for function in self._final_module.functions:

@@ -882,8 +882,8 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
             ("empty_idle", np.int64, (size.max_nodes, MAX_RESOURCES)),  # scratch: a copy of the empty cluster
             ("empty_gpus", np.int32, (size.max_nodes, MAX_GPUS_PER_NODE)),
-            # milli-GPU that may be stopped on each node, of each tenant above its share and of all of them; and whether all
-            # of it may be stopped in any order, and leaves whole GPUs
+            # milli-GPU that may be stopped on each node, of each tenant above its share and of all of them; and whether
+            # all of it may be stopped in any order, and leaves whole GPUs
             ("stoppable", np.int64, (size.max_tenants, size.max_nodes)),
             ("all_stoppable", np.int64, (size.max_nodes,)),
             ("stops_plainly", np.int8, (size.max_nodes,)),
