@@ -19,7 +19,7 @@ import numpy as np
 
 from gangline.envs import observation as observations
 from gangline.envs.action import decode, mark_touched, plan_action
-from gangline.envs.agent import Face, Kind, Role, env_dtype
+from gangline.envs.agent import Face, Kind, Role, env_dtype, scratch_dtype
 from gangline.envs.core.compiled import entry_point, helper, kernel
 from gangline.envs.core.spec import Command
 from gangline.envs.core.types import DECISION, NONE, Op, Then
@@ -88,6 +88,7 @@ class _Seat:
         tenants = len(world.names.tenants)
         count = {Face.SINGLE: 0, Face.TENANTS: tenants, Face.ROLES: len(Role)}[Face(int(agent["face"]))]
         self.envs = np.zeros(1, env_dtype(world.size))
+        self.scratch = np.zeros(1, scratch_dtype(world.size))
         self.members = np.zeros((1, count), env_dtype(world.size))
         for records in (self.envs, self.members):
             records["tenant"] = records["role"] = records["rows_of"] = NONE
@@ -167,6 +168,7 @@ class _Seat:
             self.observations,
             self.masks,
             self.decision,
+            self.scratch,
         )
         if self._attend is None:
             self._attend = entry_point(attend, *arguments)
@@ -184,6 +186,7 @@ def attend(
     observations: Any,
     masks: Any,
     out: Any,
+    scratch: Any,
 ) -> bool:
     """LOOK: write what everybody sees and may do; True if anybody has a choice. SPEAK: plan what the next says.
 
@@ -194,8 +197,8 @@ def attend(
     env = envs[0]
     agent = agents[0]
     if task == Task.LOOK:
-        has_choice = look(w, env, members[0], agent, masks[0])
-        show(w, env, members[0], agent, observations[0])
+        has_choice = look(w, env, members[0], agent, scratch[0], masks[0])
+        show(w, env, members[0], agent, scratch[0], observations[0])
         return has_choice
     if agent.face == Face.SINGLE:
         return say(w, env, env, agent, actions[0, 0], out[0])

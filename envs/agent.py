@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.envs.core.types import SizeClass
+from gangline.envs.core.types import PAGE, SizeClass, in_cache_lines
 from gangline.envs.reward import NUM_TERMS
 from gangline.envs.transition import NUM_OWN, NUM_QUANTITIES, TRANSITION
 
@@ -119,7 +119,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
     """The record of one environment, or of one of several agents in it: its episode, the rows it shows, and what
     happened since the last decision.
     """
-    return np.dtype(
+    return in_cache_lines(
         [
             ("begin_ms", np.int64),  # clock at the first decision of the episode
             ("end_ms", np.int64),  # horizon
@@ -157,22 +157,32 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("num_rounds", np.int64),
             ("turn", np.int64),  # Role whose turn it is
             ("somebody_acts", np.bool_),  # in this round
-            ("fits", np.float32, (MAX_QUEUE_ROWS,)),
-            ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),
-            ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),
-            ("queue_groups", np.int32, (MAX_QUEUE_ROWS,)),
-            ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
-            ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
-            ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
-            # places in the table of running jobs: of the rows that are shown, then of the others if there is room
-            ("running_at", np.int32, (MAX_RUNNING_ROWS,)),
-            ("num_places", np.int64),
+            # the rows that are shown: what is read of all of them in few pages of memory
             ("oldest", np.int64, (size.max_tenants,)),
             ("tenant_head", np.int32, (size.max_tenants,)),  # group whose head is the tenant's first job
-            ("usage_share", np.float64, (size.max_tenants,)),  # scratch
-            ("logs", np.float64, (max(2 * MAX_QUEUE_ROWS, 3 * MAX_RUNNING_ROWS),)),  # scratch
             ("rows_of", np.int64),  # queue_version that the queue rows are of
-            # scratch of choosing rows: the next job of each group that waits, and the group's smallest claim
+            ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
+            ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),
+            ("queue_groups", np.int32, (MAX_QUEUE_ROWS,)),
+            ("fits", np.float32, (MAX_QUEUE_ROWS,)),
+            ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),
+            ("num_places", np.int64),
+            # places in the table of running jobs: of the rows that are shown, then of the others if there is room
+            ("running_at", np.int32, (MAX_RUNNING_ROWS,)),
+            ("running_jobs", np.int32, (MAX_RUNNING_ROWS,)),
+            ("running_loss", np.int64, (MAX_RUNNING_ROWS,)),
+        ],
+        PAGE,
+    )
+
+
+def scratch_dtype(size: SizeClass) -> np.dtype[Any]:
+    """What is needed while rows are chosen and written, and by nobody afterwards: one for each thread."""
+    return np.dtype(
+        [
+            ("usage_share", np.float64, (size.max_tenants,)),
+            ("logs", np.float64, (max(2 * MAX_QUEUE_ROWS, 3 * MAX_RUNNING_ROWS),)),
+            # the next job of each group that waits, and the group's smallest claim
             ("cursor", np.int32, (size.max_groups,)),
             ("cursor_row", np.int32, (size.max_groups,)),
             ("cursor_key", np.int64, (size.max_groups,)),

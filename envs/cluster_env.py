@@ -26,6 +26,7 @@ from gangline.envs.agent import (
     Kind,
     TimeMode,
     env_dtype,
+    scratch_dtype,
 )
 from gangline.envs.config import MultiAgentConfig, WorldConfig, load_world, one_of
 from gangline.envs.core import building
@@ -45,6 +46,7 @@ from gangline.envs.core.types import (
     SCRATCH,
     ErrorCode,
     SizeClass,
+    world_dtype,
 )
 from gangline.envs.core.view import ClusterView
 from gangline.envs.core.world import World
@@ -315,16 +317,17 @@ class Batch:
         layout = self.source.layout()
         self.names = building.names_of(self.spec)
         self.size = self._size_class(layout)
-        self.template = building.new_records(1, self.size)
+        self.template = building.new_records(1, world_dtype(self.size))
         building.fill_record(self.template[0], self.spec, self.names, layout)
         self.template[0]["params"]["queue_order"] = QueueOrder.SUBMIT
         _refresh_template(self.template)
-        self.worlds = building.new_records(num_envs, self.size)
-        self.envs = np.zeros(num_envs, env_dtype(self.size))
+        self.worlds = building.new_records(num_envs, world_dtype(self.size))
+        self.envs = building.new_records(num_envs, env_dtype(self.size))
         self.envs["tenant"] = self.envs["role"] = NONE
         self.members = self._members()
         self.agents = agent_parameters(config, self.spec, self.source, self.face)
         self.decisions = [np.zeros(1, DECISION) for _ in range(threads)]  # scratch, one for each thread
+        self.scratch = [np.zeros(1, scratch_dtype(self.size)) for _ in range(threads)]
         seats = max(1, self.members.shape[1])
         commands = config.time.commands_per_tick if config.time.mode == "tick" else 1
         self.actions = np.zeros((num_envs, commands if self.face == Face.SINGLE else seats), np.int64)
@@ -435,6 +438,7 @@ class Batch:
             self._schedule,
             self._log,
             self.decisions[thread],
+            self.scratch[thread],
             self.actions,
             self.seen,
             self.allowed,

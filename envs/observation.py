@@ -205,7 +205,7 @@ def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
 
 
 @helper
-def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
+def write_tenants(w: Any, env: Any, scratch: Any, rows: int, out: Any) -> None:
     """One row per tenant: entitlement, what it holds, wants and has used, and what waits.
 
     A tenant's agent sees itself first, and of the others neither how many jobs they have nor how old those are.
@@ -222,7 +222,7 @@ def write_tenants(w: Any, env: Any, rows: int, out: Any) -> None:
         out[at + 2] = tenant.held * share
         out[at + 3] = tenant.fair * share
         out[at + 4] = (tenant.held - tenant.fair) * share
-        out[at + 5] = env.usage_share[k]
+        out[at + 5] = scratch.usage_share[k]
         out[at + 6] = tenant.demand * share * 0.25
         out[at + 7] = max(0, tenant.entitled - tenant.held) * share
         out[at + 8] = max(0, tenant.held - tenant.entitled) * share
@@ -272,7 +272,7 @@ def write_nodes(w: Any, rows: int, out: Any) -> None:
 
 
 @helper
-def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any) -> None:
+def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any, scratch: Any) -> None:
     """Choose the jobs of the queue block: oldest first, then the heads of the tenants not shown yet, then the shortest.
 
     Fills `env.queue_jobs`, `env.queue_why` and `oldest` (first submission of each tenant's oldest waiting job), unless
@@ -281,17 +281,17 @@ def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any) -> None:
     if env.rows_of == w.queue_version:
         return
     env.rows_of = w.queue_version
-    num_groups = _read_heads(w, env, oldest)
-    count = _choose_oldest(w, env, agent, num_groups)
+    num_groups = _read_heads(w, env, oldest, scratch)
+    count = _choose_oldest(w, env, agent, num_groups, scratch)
     for k in range(w.num_tenants):
         if env.tenant_head[k] != NONE:
             head = w.groups[env.tenant_head[k]].head
             count = _show(env, count, agent.queue_rows, head, env.tenant_head[k], AT_TENANT_HEAD)
-    env.num_queue_rows = _choose_shortest(w, env, agent, num_groups, count)
+    env.num_queue_rows = _choose_shortest(w, env, agent, num_groups, count, scratch)
 
 
 @helper
-def _read_heads(w: Any, env: Any, oldest: Any) -> int:
+def _read_heads(w: Any, env: Any, oldest: Any, scratch: Any) -> int:
     """Note the head and the smallest claim of every group that waits, in order, the first job's last, and each tenant's
     first; returns their number.
     """
@@ -305,16 +305,16 @@ def _read_heads(w: Any, env: Any, oldest: Any) -> int:
         if env.tenant != NONE and env.tenant != group.tenant:
             g = group.next
             continue
-        env.cursor[count] = group.head
-        env.cursor_key[count] = group.head_key
-        env.cursor_row[count] = group.head_row
-        env.cursor_group[count] = g
-        env.cursor_claim[count] = group.least_claim_ms
+        scratch.cursor[count] = group.head
+        scratch.cursor_key[count] = group.head_key
+        scratch.cursor_row[count] = group.head_row
+        scratch.cursor_group[count] = g
+        scratch.cursor_claim[count] = group.least_claim_ms
         place = count  # the list begins with the group that was the last to be empty
-        while place > 0 and _is_before(env, env.cursor_order[place - 1], count):
-            env.cursor_order[place] = env.cursor_order[place - 1]
+        while place > 0 and _is_before(scratch, scratch.cursor_order[place - 1], count):
+            scratch.cursor_order[place] = scratch.cursor_order[place - 1]
             place -= 1
-        env.cursor_order[place] = count
+        scratch.cursor_order[place] = count
         k = group.tenant
         if env.tenant_head[k] == NONE or heads_before(group, w.groups[env.tenant_head[k]]):
             env.tenant_head[k] = g
@@ -325,42 +325,42 @@ def _read_heads(w: Any, env: Any, oldest: Any) -> int:
 
 
 @helper
-def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int) -> int:
+def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int, scratch: Any) -> int:
     """Show the first jobs over all groups, merging their orders; returns how many."""
     count = 0
     left = num_groups
     while count < agent.num_oldest and left > 0:
-        best = env.cursor_order[left - 1]
-        slot = env.cursor[best]
+        best = scratch.cursor_order[left - 1]
+        slot = scratch.cursor[best]
         env.queue_jobs[count] = slot
-        env.queue_groups[count] = env.cursor_group[best]
+        env.queue_groups[count] = scratch.cursor_group[best]
         env.queue_why[count] = AT_OLDEST
         count += 1
         after = following(w, slot)
         if after == NONE:
             left -= 1
             continue
-        env.cursor[best] = after
-        env.cursor_key[best] = w.jobs[after].order_key
-        env.cursor_row[best] = w.jobs[after].row
+        scratch.cursor[best] = after
+        scratch.cursor_key[best] = w.jobs[after].order_key
+        scratch.cursor_row[best] = w.jobs[after].row
         place = left - 1
-        while place > 0 and _is_before(env, env.cursor_order[place - 1], best):
-            env.cursor_order[place] = env.cursor_order[place - 1]
+        while place > 0 and _is_before(scratch, scratch.cursor_order[place - 1], best):
+            scratch.cursor_order[place] = scratch.cursor_order[place - 1]
             place -= 1
-        env.cursor_order[place] = best
+        scratch.cursor_order[place] = best
     return count
 
 
 @helper
-def _is_before(env: Any, a: int, b: int) -> bool:
+def _is_before(scratch: Any, a: int, b: int) -> bool:
     """Whether the next job of cursor a comes before that of cursor b."""
-    if env.cursor_key[a] != env.cursor_key[b]:
-        return env.cursor_key[a] < env.cursor_key[b]
-    return env.cursor_row[a] < env.cursor_row[b]
+    if scratch.cursor_key[a] != scratch.cursor_key[b]:
+        return scratch.cursor_key[a] < scratch.cursor_key[b]
+    return scratch.cursor_row[a] < scratch.cursor_row[b]
 
 
 @helper
-def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int) -> int:
+def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int, scratch: Any) -> int:
     """Show the jobs with the smallest claims, equal ones by row, one of each group: the others ask for the same.
 
     Returns the number of rows.
@@ -369,22 +369,22 @@ def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int) 
         best = NONE
         best_slot = NONE
         for i in range(num_groups):
-            if best == NONE or env.cursor_claim[i] < env.cursor_claim[best]:
+            if best == NONE or scratch.cursor_claim[i] < scratch.cursor_claim[best]:
                 best = i
                 best_slot = NONE
-            elif env.cursor_claim[i] == env.cursor_claim[best] and env.cursor_claim[i] < NEVER:
+            elif scratch.cursor_claim[i] == scratch.cursor_claim[best] and scratch.cursor_claim[i] < NEVER:
                 if best_slot == NONE:
-                    best_slot = shortest(w, env.cursor_group[best])
-                slot = shortest(w, env.cursor_group[i])
+                    best_slot = shortest(w, scratch.cursor_group[best])
+                slot = shortest(w, scratch.cursor_group[i])
                 if w.jobs[slot].row < w.jobs[best_slot].row:
                     best = i
                     best_slot = slot
-        if best == NONE or env.cursor_claim[best] >= NEVER:
+        if best == NONE or scratch.cursor_claim[best] >= NEVER:
             break
         if best_slot == NONE:
-            best_slot = shortest(w, env.cursor_group[best])
-        env.cursor_claim[best] = NEVER
-        count = _show(env, count, agent.queue_rows, best_slot, env.cursor_group[best], AT_SHORTEST)
+            best_slot = shortest(w, scratch.cursor_group[best])
+        scratch.cursor_claim[best] = NEVER
+        count = _show(env, count, agent.queue_rows, best_slot, scratch.cursor_group[best], AT_SHORTEST)
     return count
 
 
@@ -404,11 +404,11 @@ def _show(env: Any, count: int, most: int, slot: int, group: int, why: int) -> i
 
 
 @helper
-def write_queue(w: Any, env: Any, out: Any) -> None:
+def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
     """One row per job that `choose_queue_rows` has chosen; the masks must have been computed."""
     share = 1.0 / max(w.gpus_total, 1)
     tenant_step = 1.0 / max(w.num_tenants, 1)
-    logs = env.logs
+    logs = scratch.logs
     for i in range(env.num_queue_rows):
         job = w.jobs[env.queue_jobs[i]]
         logs[2 * i] = minutes(w.now_ms - job.submit_ms)
@@ -440,7 +440,7 @@ def write_queue(w: Any, env: Any, out: Any) -> None:
         out[at + 18] = tenant.fair * share
         out[at + 19] = (tenant.fair - tenant.held) * share
         out[at + 20] = tenant.gpus_waiting * share * 0.25
-        out[at + 21] = env.usage_share[job.tenant]
+        out[at + 21] = scratch.usage_share[job.tenant]
         out[at + 22] = 1.0 if tenant.held + job.gpus_wanted <= tenant.fair else 0.0
         out[at + 23] = log_count(w.groups[job.group].num_waiting) * 0.1
 
@@ -505,11 +505,11 @@ def _loses_less(w: Any, env: Any, loss: int, listed: int, place: int) -> bool:
 
 
 @helper
-def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
+def write_running(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> None:
     """One row per running job that `choose_running_rows` has just chosen."""
     share = 1.0 / max(w.gpus_total, 1)
     tenant_step = 1.0 / max(w.num_tenants, 1)
-    logs = env.logs
+    logs = scratch.logs
     for i in range(env.num_running_rows):
         job = w.running[env.running_at[i]]
         run_ms = w.now_ms - job.start_ms
@@ -535,29 +535,29 @@ def write_running(w: Any, env: Any, agent: Any, out: Any) -> None:
 
 
 @helper
-def write_observation(w: Any, env: Any, agent: Any, out: Any) -> None:
+def write_observation(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> None:
     """Write every block that the agent's parameters ask for, one after another, and cut to [LOW, HIGH]."""
     refresh_shares(w)
     for i in range(len(out)):
         out[i] = 0.0
     if agent.tenant_rows > 0 or agent.shows_queue:
-        read_usage_shares(w, env.usage_share)
+        read_usage_shares(w, scratch.usage_share)
     at = 0
     if agent.shows_cluster:
         write_cluster(w, env, agent, out[at : at + NUM_CLUSTER])
         at += NUM_CLUSTER
     if agent.tenant_rows > 0:
-        write_tenants(w, env, agent.tenant_rows, out[at : at + agent.tenant_rows * NUM_TENANT])
+        write_tenants(w, env, scratch, agent.tenant_rows, out[at : at + agent.tenant_rows * NUM_TENANT])
         at += agent.tenant_rows * NUM_TENANT
     if agent.node_rows > 0:
         write_nodes(w, agent.node_rows, out[at : at + agent.node_rows * NUM_NODE])
         at += agent.node_rows * NUM_NODE
     if agent.shows_queue:
-        write_queue(w, env, out[at : at + agent.queue_rows * NUM_QUEUE])
+        write_queue(w, env, scratch, out[at : at + agent.queue_rows * NUM_QUEUE])
         at += agent.queue_rows * NUM_QUEUE
     if agent.shows_running:
         choose_running_rows(w, env, agent)
-        write_running(w, env, agent, out[at : at + agent.running_rows * NUM_RUNNING])
+        write_running(w, env, agent, scratch, out[at : at + agent.running_rows * NUM_RUNNING])
         at += agent.running_rows * NUM_RUNNING
     for i in range(at):
         out[i] = min(max(out[i], np.float32(LOW)), np.float32(HIGH))

@@ -53,6 +53,7 @@ def drive(
     schedule: Any,
     log: Any,
     out: Any,
+    scratch: Any,
     actions: Any,
     observations: Any,
     masks: Any,
@@ -69,7 +70,7 @@ def drive(
         members: (batch, agents) records of the agents of each environment, where there are several; (batch, 0).
         agents: (1,) AGENT.
         rows, pod_sets, schedule, log: tables of the worlds.
-        out: (1,) DECISION, scratch.
+        out, scratch: (1,) DECISION and `scratch_dtype`, of the calling thread.
         actions: (batch, commands) int64, read by STEP; more than one command only in tick mode. Tenants: one each; of
             roles the first is read, as the action of the one whose turn it is.
         observations: (batch, agents or 1, flat_size) float32, written.
@@ -116,13 +117,13 @@ def drive(
             time_passes = not is_over(w, env) and may_pass  # asked in any case: it is what ends the episode
             if time_passes and has_no_choice(w, agent):
                 continue
-            if look(w, env, members[i], agent, masks[i]) or not time_passes:
+            if look(w, env, members[i], agent, scratch[0], masks[i]) or not time_passes:
                 break
         if mode == Mode.STEP:
             end_step(w, env, members[i], agent)
         else:
             forget_past(w, env, members[i], agent)
-        show(w, env, members[i], agent, observations[i])
+        show(w, env, members[i], agent, scratch[0], observations[i])
         num_errors += w.error != ErrorCode.NONE
     return num_errors
 
@@ -253,42 +254,42 @@ def act(
 
 
 @inlined
-def look(w: Any, env: Any, members: Any, agent: Any, masks: Any) -> bool:
+def look(w: Any, env: Any, members: Any, agent: Any, scratch: Any, masks: Any) -> bool:
     """Choose the rows to show and compute the masks; True if anybody has a choice."""
     refresh_shares(w)
     if agent.face == Face.SINGLE:
-        return look_as(w, env, agent, masks[0])
+        return look_as(w, env, agent, scratch, masks[0])
     has_choice = False
     for k in range(len(members)):
         member = members[k]
         member.commands_here = env.commands_here
-        member.has_choice = look_as(w, member, agent, masks[k])
+        member.has_choice = look_as(w, member, agent, scratch, masks[k])
         has_choice = has_choice or member.has_choice
     return has_choice
 
 
 @helper
-def look_as(w: Any, viewer: Any, agent: Any, mask: Any) -> bool:
+def look_as(w: Any, viewer: Any, agent: Any, scratch: Any, mask: Any) -> bool:
     """Choose the rows that somebody is shown and compute the mask; True if that leaves a choice."""
-    choose_queue_rows(w, viewer, agent, viewer.oldest)
+    choose_queue_rows(w, viewer, agent, viewer.oldest, scratch)
     if agent.may_preempt:
         choose_running_rows(w, viewer, agent)
     return write_mask(w, viewer, agent, mask)
 
 
 @helper
-def show(w: Any, env: Any, members: Any, agent: Any, observations: Any) -> None:
+def show(w: Any, env: Any, members: Any, agent: Any, scratch: Any, observations: Any) -> None:
     """Write what everybody sees."""
     env.num_decisions += 1
     if agent.face == Face.SINGLE:
         env.num_overflows += w.num_waiting > env.num_queue_rows
-        write_observation(w, env, agent, observations[0])
+        write_observation(w, env, agent, scratch, observations[0])
     for k in range(len(members)):
         member = members[k]
         num_waiting = w.num_waiting if member.tenant == NONE else w.tenants[member.tenant].num_waiting
         member.num_decisions += 1
         member.num_overflows += num_waiting > member.num_queue_rows
-        write_observation(w, member, agent, observations[k])
+        write_observation(w, member, agent, scratch, observations[k])
 
 
 @helper

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gangline.envs.core.spec import ChangeSpec, JobSpec, NodeSpec, QuotaSpec, WorldSpec
 from gangline.envs.core.trace import JobTrace, new_pod_sets, new_rows
 from gangline.envs.core.types import (
-    CACHE_LINE,
     MAX_FLAVORS,
     MAX_FRAG_CLASSES,
     MAX_GPUS_PER_NODE,
@@ -21,6 +21,7 @@ from gangline.envs.core.types import (
     NO_LIMIT,
     NONE,
     ONE_GPU,
+    PAGE,
     SCHEDULE_ROW,
     SIZE_CLASSES,
     ChangeKind,
@@ -30,7 +31,6 @@ from gangline.envs.core.types import (
     Quota,
     Shape,
     SizeClass,
-    world_dtype,
 )
 from gangline.envs.errors import GanglineError, unknown_name
 
@@ -289,11 +289,10 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
     return largest  # jobs come and go: whether they fit at once shows when they run
 
 
-def new_records(count: int, size: SizeClass) -> np.ndarray:
-    """(count,) records of zeros, the first at the beginning of a cache line, as is then every other."""
-    kind = world_dtype(size)
-    room = np.zeros(count * kind.itemsize + CACHE_LINE, np.uint8)
-    first = -room.ctypes.data % CACHE_LINE
+def new_records(count: int, kind: np.dtype[Any]) -> np.ndarray:
+    """(count,) records of zeros, the first at the beginning of a page of memory."""
+    room = np.zeros(count * kind.itemsize + PAGE, np.uint8)
+    first = -room.ctypes.data % PAGE
     return room[first : first + count * kind.itemsize].view(kind)
 
 

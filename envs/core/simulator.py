@@ -285,8 +285,8 @@ def arrive(w: Any, row: Any, number: int, pod_sets: Any, log: Any) -> int:
     if row.has_dependents or row.kind == JobKind.SERVICE:
         remember_slot(w, slot)
     begin(w)
-    w.touched[0] = slot
-    w.before[0] = job  # a free slot that adds to no total
+    w.before[0].slot = slot
+    w.before[0].job = job  # a free slot that adds to no total
     w.num_touched = 1
     job.change = w.change
     job.state = JobState.NOT_ELIGIBLE
@@ -719,5 +719,5 @@ def _lose_node(w: Any, slot: int, n: int, log: Any) -> None:
 @helper
 def settle_alone(w: Any, slot: int, log: Any) -> None:
     """Settle a job that was changed from outside (a world entered mid-life)."""
-    settle(w, slot, w.before[0], log)
+    settle(w, slot, w.before[0].job, log)
     schedule_job(w, slot)

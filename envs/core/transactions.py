@@ -105,11 +105,11 @@ def touch(w: Any, slot: int) -> bool:
     job = w.jobs[slot]
     if job.change == w.change:
         return True
-    if w.num_touched >= len(w.touched) or w.num_pod_sets_before + job.num_pod_sets > len(w.pod_sets_before):
+    if w.num_touched >= len(w.before) or w.num_pod_sets_before + job.num_pod_sets > len(w.pod_sets_before):
         return False
     accrue_job(w, slot)
-    w.touched[w.num_touched] = slot
-    w.before[w.num_touched] = job
+    w.before[w.num_touched].slot = slot
+    w.before[w.num_touched].job = job
     w.num_touched += 1
     ps = job.first_pod_set
     while ps != NONE:
@@ -181,8 +181,8 @@ def undo(w: Any) -> None:
             w.jobs[entry.a].freed_mask = entry.b
     k = 0
     for i in range(w.num_touched):
-        slot = w.touched[i]
-        w.jobs[slot] = w.before[i]
+        slot = w.before[i].slot
+        w.jobs[slot] = w.before[i].job
         ps = w.jobs[slot].first_pod_set
         while ps != NONE:
             w.pod_sets[ps] = w.pod_sets_before[k]
@@ -206,7 +206,7 @@ def commit(w: Any, log: Any) -> None:
             w.room_version += 1
     w.num_journal = 0
     for i in range(w.num_touched):
-        settle(w, w.touched[i], w.before[i], log)
+        settle(w, w.before[i].slot, w.before[i].job, log)
     w.num_touched = 0
 
 
@@ -542,7 +542,7 @@ def gangs_are_whole(w: Any) -> bool:
     if not w.params.gang:
         return True
     for i in range(w.num_touched):
-        job = w.jobs[w.touched[i]]
+        job = w.jobs[w.before[i].slot]
         if job.is_first_placement and job.kind == JobKind.TRAINING and 0 < job.num_bound < job.min_member:
             return False
     return True
@@ -599,7 +599,7 @@ def _try_admit(w: Any, slot: int, command: Any) -> int:
 def _place_touched(w: Any, slot: int) -> int:
     """Where in the list of touched jobs this one stands."""
     for i in range(w.num_touched):
-        if w.touched[i] == slot:
+        if w.before[i].slot == slot:
             return i
     return NONE
 

@@ -188,12 +188,13 @@ class ErrorCode(IntEnum):
 # ---------------------------------------------------------------------------------------------------------------
 
 CACHE_LINE = 64  # bytes
+PAGE = 4096
 
 
-def in_cache_lines(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
-    """A record of whole cache lines, in which every array of 64 bytes or more begins with one.
+def in_cache_lines(fields: list[tuple[Any, ...]], whole: int = CACHE_LINE) -> np.dtype[Any]:
+    """A record of whole cache lines (or pages), in which every array of 64 bytes or more begins with one.
 
-    What a batch of worlds costs is how many lines it reads, since they do not all fit into a cache.
+    What a batch of worlds costs is how many lines and pages it reads, since they do not all fit into a cache.
     """
     offsets = []
     at = 0
@@ -205,7 +206,7 @@ def in_cache_lines(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
         at += kind.itemsize
     formats = [tuple(form) if len(form) > 1 else form[0] for _, *form in fields]
     names = [name for name, *_ in fields]
-    size = at + -at % CACHE_LINE
+    size = at + -at % whole
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size}, align=True)
 
 
@@ -451,6 +452,8 @@ JOB = in_cache_lines(
         ("next_event_ms", np.int64),
     ]
 )
+
+BEFORE = np.dtype([("job", JOB), ("slot", np.int32)], align=True)
 
 RUNNING = np.dtype(  # what is read of every running job at each decision, side by side; core/slots.py keeps it
     [
@@ -839,54 +842,46 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("next_arrival_ms", np.int64),
             ("timer_ms", np.int64),
             ("heap_size", np.int32),
-            ("cell_flavor", np.int8, (MAX_QUOTA_CELLS,)),
-            ("cell_resource", np.int8, (MAX_QUOTA_CELLS,)),
-            ("cell_of", np.int8, (MAX_FLAVORS, MAX_RESOURCES)),
-            ("nodes", NODE, (size.max_nodes,)),
-            ("domains", DOMAIN, (size.max_domains,)),
-            ("tenants", TENANT, (size.max_tenants,)),
-            ("users", USER, (size.max_users,)),
-            ("queues", QUEUE, (size.max_queues,)),
-            ("groups", GROUP, (size.max_groups,)),
-            ("heap_place", np.int32, (size.max_entities,)),
             ("change", np.int64),  # number of the current change
             ("num_touched", np.int32),
             ("num_pod_sets_before", np.int32),
             ("num_lifted", np.int32),
             ("num_journal", np.int32),
-            (
-                "fits_empty",
-                np.int8,
-                (size.max_shapes,),
-            ),  # on the empty cluster: 1 yes, -1 no, 0 not asked
+            ("num_frag_classes", np.int32),
+            ("cell_flavor", np.int8, (MAX_QUOTA_CELLS,)),
+            ("cell_resource", np.int8, (MAX_QUOTA_CELLS,)),
+            ("cell_of", np.int8, (MAX_FLAVORS, MAX_RESOURCES)),
+            # what small worlds read at every step, in one page of memory as far as it goes
+            ("fits_empty", np.int8, (size.max_shapes,)),  # on the empty cluster: 1 yes, -1 no, 0 not asked
             ("no_room_at", np.int64, (size.max_shapes,)),  # room_version at which a job of the shape found no room
             ("candidates_of", np.int64, (NUM_SEARCH_KEYS + 1,)),  # for which search candidate victims have been noted
             ("stoppable_of", np.int64, (4,)),  # for which state the sums of `stoppable` have been taken
-            ("num_frag_classes", np.int32),
+            ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
+            ("may_free", np.int64, (size.max_nodes,)),  # scratch of a search for victims: milli-GPU they hold there
+            ("all_stoppable", np.int64, (size.max_nodes,)),  # see `stoppable`
+            ("stops_plainly", np.int8, (size.max_nodes,)),
+            ("tenants", TENANT, (size.max_tenants,)),
+            ("nodes", NODE, (size.max_nodes,)),
+            ("groups", GROUP, (size.max_groups,)),
+            ("heap_place", np.int32, (size.max_entities,)),
+            ("domains", DOMAIN, (size.max_domains,)),
+            ("users", USER, (size.max_users,)),
+            ("queues", QUEUE, (size.max_queues,)),
             ("frag_classes", FRAG_CLASS, (MAX_FRAG_CLASSES,)),
             ("slot_keys", np.int32, (2 * size.max_jobs,)),  # hash map trace row -> slot, for dependencies and services
             # from here on nothing needs to be cleared when a world begins anew (RESET_BOUNDARY)
             ("heap", EVENT, (size.max_entities,)),  # core/events.py
-            ("reservations", RESERVATION, (size.max_reservations,)),
-            ("touched", np.int32, (size.max_touched,)),
-            ("before", JOB, (size.max_touched,)),  # the touched jobs as they were
+            # milli-GPU that may be stopped on each node, of each tenant above its share; `all_stoppable` is of all of
+            # them, `stops_plainly` says that all may be stopped in any order, and leaves whole GPUs
+            ("stoppable", np.int64, (size.max_tenants, size.max_nodes)),
+            ("before", BEFORE, (size.max_touched,)),  # the touched jobs as they were
             ("pod_sets_before", POD_SET, (2 * size.max_touched,)),
             ("journal", JOURNAL, (8 * size.max_touched,)),
             ("lifted", np.int32, (size.max_touched,)),
-            ("fit", np.int32, (size.max_nodes,)),  # scratch of a placement search: pods that fit on each node
-            (
-                "may_free",
-                np.int64,
-                (size.max_nodes,),
-            ),  # scratch of a search for victims: milli-GPU they hold on each node
+            ("reservations", RESERVATION, (size.max_reservations,)),
             ("domain_fit", np.int64, (size.max_domains,)),  # scratch
             ("empty_idle", np.int64, (size.max_nodes, MAX_RESOURCES)),  # scratch: a copy of the empty cluster
             ("empty_gpus", np.int32, (size.max_nodes, MAX_GPUS_PER_NODE)),
-            # milli-GPU that may be stopped on each node, of each tenant above its share and of all of them; and whether
-            # all of it may be stopped in any order, and leaves whole GPUs
-            ("stoppable", np.int64, (size.max_tenants, size.max_nodes)),
-            ("all_stoppable", np.int64, (size.max_nodes,)),
-            ("stops_plainly", np.int8, (size.max_nodes,)),
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
             ("running", RUNNING, (size.max_jobs,)),  # [0, num_running) in any order
@@ -894,11 +889,11 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("pod_sets", POD_SET, (size.max_pod_sets,)),
             ("pods", POD, (size.max_pods,)),
         ],
+        PAGE,
     )
 
 
 SCRATCH = (  # fields of a world that hold nothing between two changes
-    "touched",
     "before",
     "pod_sets_before",
     "journal",

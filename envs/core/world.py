@@ -36,6 +36,7 @@ from gangline.envs.core.types import (
     Result,
     SizeClass,
     Then,
+    world_dtype,
 )
 from gangline.envs.errors import GanglineError, unknown_name
 
@@ -82,7 +83,7 @@ class World:
         self.job_names: tuple[str, ...] = tuple(j.name for j in jobs)
         self._row_of: dict[str, int] = {name: row for row, name in enumerate(self.job_names)}
         self.size = size or building.size_class_for(spec, trace)
-        self.records = building.new_records(1, self.size)
+        self.records = building.new_records(1, world_dtype(self.size))
         building.fill_record(self.record, spec, self.names, trace)
         self.schedule = building.schedule_of(spec.changes, self.names, self._row_of)
         self.record["end_change"] = len(self.schedule)
