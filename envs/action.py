@@ -268,9 +268,10 @@ def has_no_choice(w: Any, agent: Any) -> bool:
     g = w.first_group
     while g != NONE:
         group = w.groups[g]
-        if can_start(w, group.head):
+        has_tried = group.no_room_at == w.room_version or w.no_room_at[group.shape] == w.room_version
+        if not has_tried and can_start(w, group.head):
             return False
-        if agent.num_victim_rules > 0 and _could_make_room(w, group.head, agent):
+        if agent.num_victim_rules > 0 and _could_make_room(w, group.head, group.tenant, agent):
             return False
         g = group.next
     return True
@@ -321,7 +322,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                 if same != NONE:
                     legal = mask[at + rule * rows + same] == 1
                 else:
-                    legal = may_reclaim(w, env, agent, slot) and _could_make_room(w, slot, agent)
+                    legal = may_reclaim(w, env, agent, slot) and _could_make_room(w, slot, job.tenant, agent)
                     legal = legal and can_make_room(
                         w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
                     )
@@ -403,9 +404,8 @@ def _same_before(w: Any, env: Any, i: int) -> int:
 
 
 @helper
-def _could_make_room(w: Any, slot: int, agent: Any) -> bool:
+def _could_make_room(w: Any, slot: int, own: int, agent: Any) -> bool:
     """Quick necessary test for `plan_make_room`: tenants above their share, but for the job's own, hold enough."""
-    own = w.jobs[slot].tenant
     for k in range(w.num_tenants):
         if k != own and w.tenants[k].held > w.tenants[k].fair:
             return enough_is_stoppable(w, slot, agent.min_run_ms)
