@@ -297,7 +297,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
     for i in range(env.num_queue_rows):
         slot = env.queue_jobs[i]
         job = w.jobs[slot]
-        touched = job.touch_ms == w.now_ms
+        touched = w.waiting[env.queue_at[i]].touch_ms == w.now_ms
         same = NONE if touched else _same_before(w, env, i)
         env.fits[i] = 0.0
         env.can_make_room[i] = 0.0
@@ -387,18 +387,14 @@ def _leave_to_role(w: Any, env: Any, agent: Any, mask: Any) -> bool:
 @helper
 def _same_before(w: Any, env: Any, i: int) -> int:
     """An earlier row whose job asks for the same, is not touched and has no reservation, as this one; NONE."""
-    job = w.jobs[env.queue_jobs[i]]
-    if job.first_reservation != NONE or job.state != JobState.QUEUED:
+    row = w.waiting[env.queue_at[i]]
+    if not row.is_plain:
         return NONE
     for j in range(i):
         if env.queue_groups[j] == env.queue_groups[i]:
-            other = w.jobs[env.queue_jobs[j]]
-            if (
-                other.touch_ms != w.now_ms
-                and other.first_reservation == NONE
-                and other.state == JobState.QUEUED
-                and other.num_wanted == job.num_wanted  # batch jobs may have done a part
-            ):
+            other = w.waiting[env.queue_at[j]]
+            # batch jobs may have done a part
+            if other.touch_ms != w.now_ms and other.is_plain and other.num_wanted == row.num_wanted:
                 return j
     return NONE
 
@@ -418,5 +414,7 @@ def mark_touched(w: Any, out: Any) -> None:
     for i in range(out.num_commands):
         job = w.jobs[out.commands[i].job]
         job.touch_ms = w.now_ms
+        if job.is_queued:
+            w.waiting[job.queue_place].touch_ms = w.now_ms
         if job.is_listed:
             w.running[job.place].touch_ms = w.now_ms

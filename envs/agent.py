@@ -163,6 +163,7 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
             ("rows_of", np.int64),  # queue_version that the queue rows are of
             ("queue_why", np.int8, (MAX_QUEUE_ROWS,)),
             ("queue_jobs", np.int32, (MAX_QUEUE_ROWS,)),
+            ("queue_at", np.int32, (MAX_QUEUE_ROWS,)),  # their places in the table of waiting jobs
             ("queue_groups", np.int32, (MAX_QUEUE_ROWS,)),
             ("fits", np.float32, (MAX_QUEUE_ROWS,)),
             ("can_make_room", np.float32, (MAX_QUEUE_ROWS,)),

@@ -19,8 +19,8 @@ import numpy as np
 from gangline.envs.core.compiled import helper, inlined
 from gangline.envs.core.fair_share import decayed_usage, refresh_shares
 from gangline.envs.core.preemption import loss_of_row
-from gangline.envs.core.queue import following, heads_before, shortest
-from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, NodeState
+from gangline.envs.core.queue import heads_before, shortest
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU, NodeState
 from gangline.envs.errors import GanglineError
 
 LOW, HIGH = -1.0, 4.0  # bounds of every feature
@@ -285,8 +285,8 @@ def choose_queue_rows(w: Any, env: Any, agent: Any, oldest: Any, scratch: Any) -
     count = _choose_oldest(w, env, agent, num_groups, scratch)
     for k in range(w.num_tenants):
         if env.tenant_head[k] != NONE:
-            head = w.groups[env.tenant_head[k]].head
-            count = _show(env, count, agent.queue_rows, head, env.tenant_head[k], AT_TENANT_HEAD)
+            place = w.groups[env.tenant_head[k]].head_place
+            count = _show(w, env, count, agent.queue_rows, place, AT_TENANT_HEAD)
     env.num_queue_rows = _choose_shortest(w, env, agent, num_groups, count, scratch)
 
 
@@ -305,7 +305,7 @@ def _read_heads(w: Any, env: Any, oldest: Any, scratch: Any) -> int:
         if env.tenant != NONE and env.tenant != group.tenant:
             g = group.next
             continue
-        scratch.cursor[count] = group.head
+        scratch.cursor[count] = group.head_place
         scratch.cursor_key[count] = group.head_key
         scratch.cursor_row[count] = group.head_row
         scratch.cursor_group[count] = g
@@ -318,7 +318,7 @@ def _read_heads(w: Any, env: Any, oldest: Any, scratch: Any) -> int:
         k = group.tenant
         if env.tenant_head[k] == NONE or heads_before(group, w.groups[env.tenant_head[k]]):
             env.tenant_head[k] = g
-        oldest[k] = min(oldest[k], w.jobs[group.head].submit_ms)
+        oldest[k] = min(oldest[k], w.waiting[group.head_place].submit_ms)
         count += 1
         g = group.next
     return count
@@ -331,18 +331,19 @@ def _choose_oldest(w: Any, env: Any, agent: Any, num_groups: int, scratch: Any) 
     left = num_groups
     while count < agent.num_oldest and left > 0:
         best = scratch.cursor_order[left - 1]
-        slot = scratch.cursor[best]
-        env.queue_jobs[count] = slot
-        env.queue_groups[count] = scratch.cursor_group[best]
+        row = w.waiting[scratch.cursor[best]]
+        env.queue_jobs[count] = row.job
+        env.queue_at[count] = scratch.cursor[best]
+        env.queue_groups[count] = row.group
         env.queue_why[count] = AT_OLDEST
         count += 1
-        after = following(w, slot)
+        after = row.next
         if after == NONE:
             left -= 1
             continue
         scratch.cursor[best] = after
-        scratch.cursor_key[best] = w.jobs[after].order_key
-        scratch.cursor_row[best] = w.jobs[after].row
+        scratch.cursor_key[best] = w.waiting[after].order_key
+        scratch.cursor_row[best] = w.waiting[after].row
         place = left - 1
         while place > 0 and _is_before(scratch, scratch.cursor_order[place - 1], best):
             scratch.cursor_order[place] = scratch.cursor_order[place - 1]
@@ -384,21 +385,22 @@ def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int, 
         if best_slot == NONE:
             best_slot = shortest(w, scratch.cursor_group[best])
         scratch.cursor_claim[best] = NEVER
-        count = _show(env, count, agent.queue_rows, best_slot, scratch.cursor_group[best], AT_SHORTEST)
+        count = _show(w, env, count, agent.queue_rows, w.jobs[best_slot].queue_place, AT_SHORTEST)
     return count
 
 
 @helper
-def _show(env: Any, count: int, most: int, slot: int, group: int, why: int) -> int:
-    """Add a job to the rows, or the reason to the row that it has; returns the number of rows."""
+def _show(w: Any, env: Any, count: int, most: int, place: int, why: int) -> int:
+    """Add a waiting job to the rows, or the reason to the row that it has; returns the number of rows."""
     for i in range(count):
-        if env.queue_jobs[i] == slot:
+        if env.queue_at[i] == place:
             env.queue_why[i] |= why
             return count
     if count >= most:
         return count
-    env.queue_jobs[count] = slot
-    env.queue_groups[count] = group
+    env.queue_jobs[count] = w.waiting[place].job
+    env.queue_at[count] = place
+    env.queue_groups[count] = w.waiting[place].group
     env.queue_why[count] = why
     return count + 1
 
@@ -410,12 +412,12 @@ def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
     tenant_step = 1.0 / max(w.num_tenants, 1)
     logs = scratch.logs
     for i in range(env.num_queue_rows):
-        job = w.jobs[env.queue_jobs[i]]
+        job = w.waiting[env.queue_at[i]]
         logs[2 * i] = minutes(w.now_ms - job.submit_ms)
         logs[2 * i + 1] = minutes(job.claim_ms) if job.claim_ms < NEVER else 0.0
     take_logs(logs, 2 * env.num_queue_rows)
     for i in range(env.num_queue_rows):
-        job = w.jobs[env.queue_jobs[i]]
+        job = w.waiting[env.queue_at[i]]
         tenant = w.tenants[job.tenant]
         why = env.queue_why[i]
         at = i * NUM_QUEUE
@@ -423,7 +425,7 @@ def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
         out[at + 1] = 1.0 if why & AT_OLDEST else 0.0
         out[at + 2] = 1.0 if why & AT_TENANT_HEAD else 0.0
         out[at + 3] = 1.0 if why & AT_SHORTEST else 0.0
-        out[at + 4] = 1.0 if job.kind == JobKind.TRAINING and job.min_member > 1 else 0.0
+        out[at + 4] = 1.0 if job.is_gang else 0.0
         out[at + 5] = job.gpus_wanted * share
         out[at + 6] = log_gpus(job.gpus_wanted) * 0.2
         out[at + 7] = log_count(job.num_wanted) * 0.1

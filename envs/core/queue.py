@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gangline.envs.core.compiled import helper
-from gangline.envs.core.types import NEVER, NONE, ONE_GPU
+from gangline.envs.core.types import NEVER, NONE, ONE_GPU, JobKind, JobState
 
 
 class QueueOrder(IntEnum):
@@ -86,24 +86,30 @@ def enqueue(w: Any, slot: int) -> None:
     if group.root == NONE:
         group.root = slot
         group.least_claim_ms = job.claim_ms
+        _list_waiting(w, slot, NONE, NONE)
         _set_head(w, group, slot)
         _link_group(w, job.group)
         return
+    before = NONE
+    after = NONE
     at = group.root
     while True:
         here = jobs[at]
         here.min_claim_ms = min(here.min_claim_ms, job.claim_ms)
         if precedes(job, here):
+            after = at
             if here.left == NONE:
                 here.left = slot
                 break
             at = here.left
         else:
+            before = at
             if here.right == NONE:
                 here.right = slot
                 break
             at = here.right
     job.parent = at
+    _list_waiting(w, slot, before, after)
     while job.parent != NONE and _weight(job.row) > _weight(jobs[job.parent].row):
         _rotate_up(w, group, slot)
     group.least_claim_ms = jobs[group.root].min_claim_ms
@@ -122,6 +128,7 @@ def dequeue(w: Any, slot: int) -> None:
     w.queue_version += 1
     if group.head == slot:
         _set_head(w, group, following(w, slot))
+    _unlist_waiting(w, slot)
     while job.left != NONE or job.right != NONE:
         if job.left == NONE:
             child = job.right
@@ -149,25 +156,77 @@ def dequeue(w: Any, slot: int) -> None:
 def _set_head(w: Any, group: Any, slot: int) -> None:
     """Note the first job of a group, or that there is none, and what orders it among the heads."""
     group.head = slot
+    group.head_place = w.jobs[slot].queue_place if slot != NONE else NONE
     group.head_key = w.jobs[slot].order_key if slot != NONE else NEVER
     group.head_row = w.jobs[slot].row if slot != NONE else NONE
 
 
 @helper
+def _list_waiting(w: Any, slot: int, before: int, after: int) -> None:
+    """Append a job to the table of waiting jobs, linked to the jobs before and after it in its group."""
+    job = w.jobs[slot]
+    place = w.num_queued
+    w.num_queued += 1
+    job.queue_place = place
+    row = w.waiting[place]
+    row.job = slot
+    row.row = job.row
+    row.tenant = job.tenant
+    row.group = job.group
+    row.order_key = job.order_key
+    row.submit_ms = job.submit_ms
+    row.claim_ms = job.claim_ms
+    row.is_gang = job.kind == JobKind.TRAINING and job.min_member > 1
+    row.prev = w.jobs[before].queue_place if before != NONE else NONE
+    row.next = w.jobs[after].queue_place if after != NONE else NONE
+    if row.prev != NONE:
+        w.waiting[row.prev].next = place
+    if row.next != NONE:
+        w.waiting[row.next].prev = place
+    note_waiting(w, slot)
+
+
+@helper
+def note_waiting(w: Any, slot: int) -> None:
+    """Copy to the table of waiting jobs what may have changed of one that is in it."""
+    job = w.jobs[slot]
+    row = w.waiting[job.queue_place]
+    row.num_wanted = job.num_wanted
+    row.starts = job.starts
+    row.gpus_wanted = job.gpus_wanted
+    row.touch_ms = job.touch_ms
+    row.is_plain = job.state == JobState.QUEUED and job.first_reservation == NONE
+
+
+@helper
+def _unlist_waiting(w: Any, slot: int) -> None:
+    """Take a job out of the table of waiting jobs; the last of the table takes its place."""
+    place = w.jobs[slot].queue_place
+    w.jobs[slot].queue_place = NONE
+    row = w.waiting[place]
+    if row.prev != NONE:
+        w.waiting[row.prev].next = row.next
+    if row.next != NONE:
+        w.waiting[row.next].prev = row.prev
+    w.num_queued -= 1
+    if place == w.num_queued:
+        return
+    w.waiting[place] = w.waiting[w.num_queued]
+    row = w.waiting[place]
+    w.jobs[row.job].queue_place = place
+    if row.prev != NONE:
+        w.waiting[row.prev].next = place
+    else:
+        w.groups[row.group].head_place = place
+    if row.next != NONE:
+        w.waiting[row.next].prev = place
+
+
+@helper
 def following(w: Any, slot: int) -> int:
     """The next job of the same group, or NONE."""
-    jobs = w.jobs
-    at = jobs[slot].right
-    if at != NONE:
-        while jobs[at].left != NONE:
-            at = jobs[at].left
-        return at
-    child = slot
-    at = jobs[slot].parent
-    while at != NONE and jobs[at].right == child:
-        child = at
-        at = jobs[at].parent
-    return at
+    place = w.waiting[w.jobs[slot].queue_place].next
+    return w.waiting[place].job if place != NONE else NONE
 
 
 @helper

@@ -348,6 +348,7 @@ def clear_job(w: Any, slot: int) -> None:
     job.no_room_at = NONE
     job.first_pod = NONE
     job.place = NONE
+    job.queue_place = NONE
     job.last_pod = NONE
     job.first_pod_set = NONE
     job.num_pod_sets = 0

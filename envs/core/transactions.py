@@ -32,7 +32,7 @@ from gangline.envs.core.progress import (
     settle_undecided,
     time_until,
 )
-from gangline.envs.core.queue import dequeue, enqueue
+from gangline.envs.core.queue import dequeue, enqueue, note_waiting
 from gangline.envs.core.quota import available, cell_of, charge, give_back
 from gangline.envs.core.slots import (
     fail,
@@ -1137,6 +1137,8 @@ def _settle_lists(w: Any, slot: int) -> None:
             enqueue(w, slot)
         else:
             dequeue(w, slot)
+    elif belongs_in_queue:
+        note_waiting(w, slot)
     runs = job.state == JobState.PARTIAL or job.state == JobState.RUNNING or job.state == JobState.SUSPENDED
     if runs != job.is_listed:
         if runs:

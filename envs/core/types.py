@@ -396,6 +396,7 @@ JOB = in_cache_lines(
         ("first_pod", np.int32),
         ("num_bound", np.int32),
         ("place", np.int32),  # in the table of running jobs
+        ("queue_place", np.int32),  # in the table of waiting jobs
         ("preemptions", np.int32),
         # what it is (copied from the trace at arrival; `work` and outcomes live in `progress`, hidden)
         ("user", np.int32),
@@ -472,6 +473,27 @@ RUNNING = np.dtype(  # what is read of every running job at each decision, side 
         ("touch_ms", np.int64),
         ("may_be_shown", np.bool_),  # it runs, and may be preempted
         ("may_be_stopped", np.bool_),  # it has pods to take away, and may be preempted
+    ],
+    align=True,
+)
+
+WAITING = np.dtype(  # the same of every job in a queue; core/queue.py keeps it
+    [
+        ("job", np.int32),
+        ("next", np.int32),  # place of the next job of the group, and of the one before
+        ("prev", np.int32),
+        ("row", np.int32),
+        ("tenant", np.int32),
+        ("group", np.int32),
+        ("num_wanted", np.int32),
+        ("starts", np.int32),
+        ("order_key", np.int64),
+        ("submit_ms", np.int64),
+        ("claim_ms", np.int64),
+        ("gpus_wanted", np.int64),
+        ("touch_ms", np.int64),
+        ("is_gang", np.bool_),
+        ("is_plain", np.bool_),  # queued, without a reservation: as others of its group that are
     ],
     align=True,
 )
@@ -615,6 +637,7 @@ GROUP = np.dtype(  # waiting jobs of one (tenant, shape), in order
         ("tenant", np.int32),
         ("shape", np.int32),
         ("head", np.int32),  # first job
+        ("head_place", np.int32),  # its place in the table of waiting jobs
         ("head_key", np.int64),  # its order_key and row
         ("head_row", np.int32),
         ("least_claim_ms", np.int64),  # smallest claim of its jobs
@@ -801,6 +824,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             # counts
             ("num_jobs", np.int32),  # live
             ("num_waiting", np.int32),
+            ("num_queued", np.int32),  # in the table of waiting jobs
             ("num_running", np.int32),  # partial, running or suspended
             ("gpus_waiting", np.int64),
             ("gpus_total", np.int64),  # milli-GPU, of all nodes
@@ -884,6 +908,7 @@ def world_dtype(size: SizeClass) -> np.dtype[Any]:
             ("empty_gpus", np.int32, (size.max_nodes, MAX_GPUS_PER_NODE)),
             ("scratch", DECISION, (1,)),  # commands of a search that is undone
             ("probe", DECISION, (1,)),  # the same, for searches around it
+            ("waiting", WAITING, (size.max_jobs,)),  # [0, num_queued) in any order
             ("running", RUNNING, (size.max_jobs,)),  # [0, num_running) in any order
             ("jobs", JOB, (size.max_jobs,)),
             ("pod_sets", POD_SET, (size.max_pod_sets,)),
