@@ -88,6 +88,7 @@ def _jobs(world: World) -> Iterator[str]:
         if w[field] != num[count]:
             yield f"{field} is {w[field]}, counted {num[count]}"
     yield from _running_table(world)
+    yield from _waiting_table(world)
     queued = int(w["groups"]["num_waiting"][: max(int(w["num_groups"]), 1)].sum())
     if queued != sum(bool(job["is_queued"]) for _, job in _live(world)):
         yield f"groups hold {queued} waiting jobs"
@@ -105,9 +106,41 @@ def _running_table(world: World) -> Iterator[str]:
         row = table[int(job["place"])]
         if row["job"] != slot:
             yield f"job {world.job_name(int(job['row']))}: not at its place in the table of running jobs"
-        for field in ("tenant", "start_ms", "gpus_bound", "restart_cost_ms", "claim_ms", "preemptions"):
+        for field in ("tenant", "start_ms", "gpus_bound", "restart_cost_ms", "claim_ms", "preemptions", "touch_ms"):
             if row[field] != job[field]:
                 yield f"job {world.job_name(int(job['row']))}: {field} {job[field]}, in the table {row[field]}"
+        nodes = {int(pod["node"]) for pod in world.pods_of(job)}
+        if row["node"] != NONE and {int(row["node"])} != nodes:
+            yield f"job {world.job_name(int(job['row']))}: on nodes {sorted(nodes)}, in the table {row['node']}"
+
+
+def _waiting_table(world: World) -> Iterator[str]:
+    """Every queued job has a row in the table of waiting jobs that says what the job says; each group's are linked."""
+    w = world.record
+    table = w["waiting"][: int(w["num_queued"])]
+    queued = {slot: job for slot, job in _live(world) if job["is_queued"]}
+    if sorted(table["job"].tolist()) != sorted(queued):
+        yield f"the table of waiting jobs holds slots {sorted(table['job'].tolist())}, queued are {sorted(queued)}"
+        return
+    groups: dict[int, list[tuple[int, int, int]]] = {}
+    for slot, job in queued.items():
+        row = table[int(job["queue_place"])]
+        if row["job"] != slot:
+            yield f"job {world.job_name(int(job['row']))}: not at its place in the table of waiting jobs"
+        for field in ("tenant", "group", "submit_ms", "claim_ms", "gpus_wanted", "num_wanted", "starts", "touch_ms"):
+            if row[field] != job[field]:
+                yield f"job {world.job_name(int(job['row']))}: {field} {job[field]}, in the table {row[field]}"
+        if row["is_plain"] != (job["state"] == JobState.QUEUED and job["first_reservation"] == NONE):
+            yield f"job {world.job_name(int(job['row']))}: in the table as one of its group: {row['is_plain']}"
+        groups.setdefault(int(job["group"]), []).append((int(job["order_key"]), int(job["row"]), slot))
+    for group, jobs in groups.items():
+        linked = []
+        at = int(w["groups"][group]["head_place"])
+        while at != NONE and len(linked) < len(jobs):
+            linked.append(int(table[at]["job"]))
+            at = int(table[at]["next"])
+        if at != NONE or linked != [slot for *_, slot in sorted(jobs)]:
+            yield f"group {group}: slots {[slot for *_, slot in sorted(jobs)]} wait, linked are {linked}"
 
 
 def _tenants(world: World) -> Iterator[str]:
