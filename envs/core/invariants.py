@@ -134,7 +134,7 @@ def _waiting_table(world: World) -> Iterator[str]:
             yield f"job {world.job_name(int(job['row']))}: in the table as one of its group: {row['is_plain']}"
         groups.setdefault(int(job["group"]), []).append((int(job["order_key"]), int(job["row"]), slot))
     for group, jobs in groups.items():
-        linked = []
+        linked: list[int] = []
         at = int(w["groups"][group]["head_place"])
         while at != NONE and len(linked) < len(jobs):
             linked.append(int(table[at]["job"]))
