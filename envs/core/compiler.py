@@ -8,7 +8,7 @@ Two things make kernels faster: the copies of helpers in the simulator's belong 
 them at will; and an index is taken as it is, since none of ours counts from the end.
 
 This reaches into numba's internals (0.61 to 0.68 have them alike). Where they have changed, `HELPER_OPTIONS` is empty
-and everything works as before, slower.
+or there is no `KERNEL_LOWERING`, and everything works as before, slower.
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def _take_indices_as_they_are() -> None:
 
     Numba asks it at every access. With NUMBA_BOUNDSCHECK=1 a negative index is an error, therefore.
     """
-    fix = arrayobj.fix_integer_index
+    fix = getattr(arrayobj, "fix_integer_index", None)
+    if fix is None:
+        return
 
     def taken_as_it_is(context: Any, builder: Any, kind: Any, index: Any, size: Any) -> Any:
         if not builder.function.name.startswith("_ZN8gangline"):
