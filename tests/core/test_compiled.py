@@ -59,7 +59,7 @@ def test_a_helper_is_compiled_once_for_integers_of_every_width():
         values = np.arange(3, dtype=kind)
         doubled(values)
         assert values.tolist() == [0, 2, 4]
-    assert len(double.overloads) == 1
+    assert len(double.overloads) <= 1  # none where the kernels came from the cache
 
 
 def imported(path: Path) -> set[Path]:
