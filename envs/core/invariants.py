@@ -94,51 +94,52 @@ def _jobs(world: World) -> Iterator[str]:
         yield f"groups hold {queued} waiting jobs"
 
 
-def _running_table(world: World) -> Iterator[str]:
-    """Every listed job has a row in the table of running jobs that says what the job says, and nobody else has one."""
+def _table(world: World, name: str, count: str, place: str, flag: str, fields: tuple[str, ...]) -> Iterator[str]:
+    """Every job with a flag has a row in a table that says what the job says, and nobody else has one."""
     w = world.record
-    table = w["running"][: int(w["num_running"])]
-    listed = {slot: job for slot, job in _live(world) if job["is_listed"]}
-    if sorted(table["job"].tolist()) != sorted(listed):
-        yield f"the table of running jobs holds slots {sorted(table['job'].tolist())}, listed are {sorted(listed)}"
+    rows = w[name][: int(w[count])]
+    jobs = {slot: job for slot, job in _live(world) if job[flag]}
+    if sorted(rows["job"].tolist()) != sorted(jobs):
+        yield f"the table of {name} jobs holds slots {sorted(rows['job'].tolist())}, expected {sorted(jobs)}"
         return
-    for slot, job in listed.items():
-        row = table[int(job["place"])]
+    for slot, job in jobs.items():
+        row = rows[int(job[place])]
         if row["job"] != slot:
-            yield f"job {world.job_name(int(job['row']))}: not at its place in the table of running jobs"
-        for field in ("tenant", "start_ms", "gpus_bound", "restart_cost_ms", "claim_ms", "preemptions", "touch_ms"):
+            yield f"job {world.job_name(int(job['row']))}: not at its place in the table of {name} jobs"
+        for field in fields:
             if row[field] != job[field]:
                 yield f"job {world.job_name(int(job['row']))}: {field} {job[field]}, in the table {row[field]}"
-        nodes = {int(pod["node"]) for pod in world.pods_of(job)}
+
+
+def _running_table(world: World) -> Iterator[str]:
+    """The table of running jobs; where a single pod is."""
+    fields = ("tenant", "start_ms", "gpus_bound", "restart_cost_ms", "claim_ms", "preemptions", "touch_ms")
+    yield from _table(world, "running", "num_running", "place", "is_listed", fields)
+    w = world.record
+    for row in w["running"][: int(w["num_running"])]:
+        nodes = {int(pod["node"]) for pod in world.pods_of(w["jobs"][int(row["job"])])}
         if row["node"] != NONE and {int(row["node"])} != nodes:
-            yield f"job {world.job_name(int(job['row']))}: on nodes {sorted(nodes)}, in the table {row['node']}"
+            yield f"slot {row['job']}: on nodes {sorted(nodes)}, in the table {row['node']}"
 
 
 def _waiting_table(world: World) -> Iterator[str]:
-    """Every queued job has a row in the table of waiting jobs that says what the job says; each group's are linked."""
+    """The table of waiting jobs; each group's are linked in order."""
+    fields = ("tenant", "group", "submit_ms", "claim_ms", "gpus_wanted", "num_wanted", "starts", "touch_ms")
+    yield from _table(world, "waiting", "num_queued", "queue_place", "is_queued", fields)
     w = world.record
-    table = w["waiting"][: int(w["num_queued"])]
-    queued = {slot: job for slot, job in _live(world) if job["is_queued"]}
-    if sorted(table["job"].tolist()) != sorted(queued):
-        yield f"the table of waiting jobs holds slots {sorted(table['job'].tolist())}, queued are {sorted(queued)}"
-        return
+    rows = w["waiting"][: int(w["num_queued"])]
     groups: dict[int, list[tuple[int, int, int]]] = {}
-    for slot, job in queued.items():
-        row = table[int(job["queue_place"])]
-        if row["job"] != slot:
-            yield f"job {world.job_name(int(job['row']))}: not at its place in the table of waiting jobs"
-        for field in ("tenant", "group", "submit_ms", "claim_ms", "gpus_wanted", "num_wanted", "starts", "touch_ms"):
-            if row[field] != job[field]:
-                yield f"job {world.job_name(int(job['row']))}: {field} {job[field]}, in the table {row[field]}"
+    for row in rows:
+        job = w["jobs"][int(row["job"])]
         if row["is_plain"] != (job["state"] == JobState.QUEUED and job["first_reservation"] == NONE):
-            yield f"job {world.job_name(int(job['row']))}: in the table as one of its group: {row['is_plain']}"
-        groups.setdefault(int(job["group"]), []).append((int(job["order_key"]), int(job["row"]), slot))
+            yield f"slot {row['job']}: in the table as one of its group: {row['is_plain']}"
+        groups.setdefault(int(job["group"]), []).append((int(job["order_key"]), int(job["row"]), int(row["job"])))
     for group, jobs in groups.items():
         linked: list[int] = []
         at = int(w["groups"][group]["head_place"])
         while at != NONE and len(linked) < len(jobs):
-            linked.append(int(table[at]["job"]))
-            at = int(table[at]["next"])
+            linked.append(int(rows[at]["job"]))
+            at = int(rows[at]["next"])
         if at != NONE or linked != [slot for *_, slot in sorted(jobs)]:
             yield f"group {group}: slots {[slot for *_, slot in sorted(jobs)]} wait, linked are {linked}"
 

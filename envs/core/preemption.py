@@ -302,20 +302,14 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
         whose = 0  # a tenant's own jobs are left out when costs are asked for
     elif scope == Scope.LONGER_REMAINING:
         whose = job.progress.left
-    totals = w.totals
     key = w.candidates_of
     is_same = (
-        key[0] == 1 + totals.num_events
-        and key[1] == totals.num_transactions
-        and key[2] == w.now_ms
+        _is_of_this_state(w, key)
         and key[3] == whose
         and key[4] == scope
         and key[5] == rule
         and key[MIN_RUN] == min_run_ms
     )
-    key[0] = 1 + totals.num_events
-    key[1] = totals.num_transactions
-    key[2] = w.now_ms
     key[3] = whose
     key[4] = scope
     key[5] = rule
@@ -324,23 +318,25 @@ def _is_new_search(w: Any, job: Any, rule: int, scope: int, min_run_ms: int) -> 
 
 
 @helper
+def _is_of_this_state(w: Any, key: Any) -> bool:
+    """Whether what a key stands for was found in this very state; from now on it is. `commit` forgets keys."""
+    events = 1 + w.totals.num_events
+    transactions = w.totals.num_transactions
+    is_same = key[0] == events and key[1] == transactions and key[2] == w.now_ms
+    key[0] = events
+    key[1] = transactions
+    key[2] = w.now_ms
+    return is_same
+
+
+@helper
 def _note_stoppable(w: Any, min_run_ms: int) -> None:
     """Sum up, for each node, what may be stopped there of every tenant above its share, unless that has been done for
     this very state. Nobody may be lifted.
     """
-    totals = w.totals
-    key = w.stoppable_of
-    if (
-        key[0] == 1 + totals.num_events
-        and key[1] == totals.num_transactions
-        and key[2] == w.now_ms
-        and key[3] == min_run_ms
-    ):
+    if _is_of_this_state(w, w.stoppable_of) and w.stoppable_of[3] == min_run_ms:
         return
-    key[0] = 1 + totals.num_events
-    key[1] = totals.num_transactions
-    key[2] = w.now_ms
-    key[3] = min_run_ms
+    w.stoppable_of[3] = min_run_ms
     for n in range(w.num_nodes):
         w.all_stoppable[n] = 0
         w.stops_plainly[n] = True
