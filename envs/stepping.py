@@ -29,6 +29,7 @@ from gangline.envs.core.simulator import (
 from gangline.envs.core.transactions import plan
 from gangline.envs.core.types import NEVER, NONE, ErrorCode, EventKind
 from gangline.envs.observation import choose_queue_rows, choose_running_rows, write_observation
+from gangline.envs.read_ahead import ask_ahead
 from gangline.envs.reward import NUM_TERMS, evaluate_terms, own_reward
 from gangline.envs.transition import NUM_OWN, add_own_piece, add_piece, clear_transition, own_area, read_areas
 
@@ -84,6 +85,7 @@ def drive(
         env = envs[i]
         time_passes = False
         if mode == Mode.STEP:
+            ask_ahead(worlds, envs, actions, rows, i, hi)
             begin_step(env, members[i], agent)
             if env.terminated or env.truncated:  # an episode that is over stays as it is
                 env.reward = 0.0

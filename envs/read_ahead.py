@@ -1,0 +1,99 @@
+"""The next environments of a batch, asked for before their turn.
+
+A few hundred environments are more than a processor's own cache holds, and what a step reads of one it finds only by
+way of other reads: the counts of the world, the rows that it shows, the job in such a row, the pods of that job. So
+the three environments that come next are each asked for one part further, by what has arrived since the last time.
+A request that turns out to be for nothing costs little and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.envs.agent import env_dtype
+from gangline.envs.core.compiled import helper, inlined
+from gangline.envs.core.events import ARRIVAL, FIRST_NODE
+from gangline.envs.core.prefetch import prefetch, prefetch_line
+from gangline.envs.core.types import CACHE_LINE, NONE, SIZE_CLASSES, world_dtype
+
+# the same in all size classes: arrays whose length depends on the class come after them
+_WORLD: Any = world_dtype(SIZE_CLASSES[0]).fields
+_COUNTS, _AFTER_COUNTS = (_WORLD[name][1] for name in ("num_nodes", "cell_flavor"))
+_ENV: Any = env_dtype(SIZE_CLASSES[0]).fields
+_QUEUE_JOBS = _ENV["queue_jobs"][1]
+MOST_ROWS = 32  # of a table
+
+
+@inlined
+def ask_ahead(worlds: Any, envs: Any, actions: Any, rows: Any, i: int, hi: int) -> None:
+    """Ask for what the steps of the environments after i, before hi, will read."""
+    if i + 3 < hi:
+        _ask_for_counts(worlds[i + 3], envs[i + 3], actions[i + 3, 0])
+    if i + 2 < hi:
+        _ask_for_jobs(worlds[i + 2], envs[i + 2], actions[i + 2, 0], rows)
+    if i + 1 < hi:
+        _ask_for_pods(worlds[i + 1], envs[i + 1], actions[i + 1, 0])
+
+
+@helper
+def _ask_for_counts(w: Any, env: Any, action: int) -> None:
+    """How much of a world is used, its next event, and the job that the action is about."""
+    prefetch_line(w, 0)
+    for at in range(_COUNTS, _AFTER_COUNTS, CACHE_LINE):
+        prefetch_line(w, at)
+    prefetch(w.heap[0])
+    prefetch_line(env, 0)
+    prefetch_line(env, _QUEUE_JOBS + 4 * max(action - 1, 0))
+
+
+@helper
+def _ask_for_jobs(w: Any, env: Any, action: int, rows: Any) -> None:
+    """The jobs of the action and of the next event, the tables of jobs, and where changes are noted."""
+    slot = _acted_on(env, action)
+    if slot != NONE:
+        prefetch(w.jobs[slot])
+    slot = _next_job(w)
+    if slot != NONE:
+        prefetch(w.jobs[slot])
+    elif w.heap_size > 0 and w.heap[0].entity == ARRIVAL:
+        prefetch(rows[w.next_row])
+        if w.free_job != NONE:
+            prefetch(w.jobs[w.free_job])
+    if w.free_pod != NONE:
+        prefetch(w.pods[w.free_pod])
+    prefetch(w.before[0])
+    prefetch(w.pod_sets_before[0])
+    prefetch(w.journal[0])
+    prefetch_line(w.probe[0], 0)
+    prefetch_line(w.scratch[0], 0)
+    for place in range(min(w.num_queued, MOST_ROWS)):
+        prefetch(w.waiting[place])
+    for place in range(min(w.num_running, MOST_ROWS)):
+        prefetch(w.running[place])
+
+
+@helper
+def _ask_for_pods(w: Any, env: Any, action: int) -> None:
+    """Pods and pod sets of those jobs."""
+    slot = _acted_on(env, action)
+    if slot != NONE:
+        prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
+    slot = _next_job(w)
+    if slot != NONE:
+        prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
+        if w.jobs[slot].first_pod != NONE:
+            prefetch(w.pods[w.jobs[slot].first_pod])
+
+
+@helper
+def _acted_on(env: Any, action: int) -> int:
+    """The job of an action in the first segment, start by the first rule; NONE for others."""
+    return env.queue_jobs[action - 1] if 0 < action <= env.num_queue_rows else NONE
+
+
+@helper
+def _next_job(w: Any) -> int:
+    """The job that the next event is of, or NONE."""
+    entity = w.heap[0].entity if w.heap_size > 0 else 0
+    slot = entity - FIRST_NODE - len(w.nodes)
+    return slot if slot >= 0 else NONE
