@@ -296,8 +296,8 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
     out = w.probe[0]
     for i in range(env.num_queue_rows):
         slot = env.queue_jobs[i]
-        job = w.jobs[slot]
-        touched = w.waiting[env.queue_at[i]].touch_ms == w.now_ms
+        row = w.waiting[env.queue_at[i]]
+        touched = row.touch_ms == w.now_ms
         same = NONE if touched else _same_before(w, env, i)
         env.fits[i] = 0.0
         env.can_make_room[i] = 0.0
@@ -310,7 +310,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
         for rule in range(agent.num_rules):
             if env.fits[i] > 0.0:
                 legal = True
-                if job.num_pod_sets > 1:  # later pod sets depend on where a rule puts the earlier
+                if row.has_parts:  # later pod sets depend on where a rule puts the earlier
                     out.num_commands = 0
                     out.num_transactions = 0
                     legal = plan(w, slot, agent.rules[rule], out)
@@ -322,7 +322,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                 if same != NONE:
                     legal = mask[at + rule * rows + same] == 1
                 else:
-                    legal = may_reclaim(w, env, agent, slot) and _could_make_room(w, slot, job.tenant, agent)
+                    legal = may_reclaim(w, env, agent, slot) and _could_make_room(w, slot, row.tenant, agent)
                     legal = legal and can_make_room(
                         w, slot, agent.rules[0], agent.victim_rules[rule], Scope.OVER_SHARE, agent.min_run_ms, out
                     )
@@ -332,7 +332,7 @@ def write_mask(w: Any, env: Any, agent: Any, mask: Any) -> bool:
                     has_choice = True
         at += agent.num_victim_rules * rows
         if agent.may_admit:
-            if env.fits[i] > 0.0 and not touched and job.state == JobState.QUEUED:
+            if env.fits[i] > 0.0 and not touched and w.jobs[slot].state == JobState.QUEUED:
                 mask[at + i] = 1
                 has_choice = True
             at += rows

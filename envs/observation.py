@@ -372,24 +372,24 @@ def _choose_shortest(w: Any, env: Any, agent: Any, num_groups: int, count: int, 
     """
     for _ in range(agent.num_shortest):
         best = NONE
-        best_slot = NONE
+        best_place = NONE
         for i in range(num_groups):
             if best == NONE or scratch.cursor_claim[i] < scratch.cursor_claim[best]:
                 best = i
-                best_slot = NONE
+                best_place = NONE
             elif scratch.cursor_claim[i] == scratch.cursor_claim[best] and scratch.cursor_claim[i] < NEVER:
-                if best_slot == NONE:
-                    best_slot = shortest(w, scratch.cursor_group[best])
-                slot = shortest(w, scratch.cursor_group[i])
-                if w.jobs[slot].row < w.jobs[best_slot].row:
+                if best_place == NONE:
+                    best_place = shortest(w, scratch.cursor_group[best])
+                place = shortest(w, scratch.cursor_group[i])
+                if w.waiting[place].row < w.waiting[best_place].row:
                     best = i
-                    best_slot = slot
+                    best_place = place
         if best == NONE or scratch.cursor_claim[best] >= NEVER:
             break
-        if best_slot == NONE:
-            best_slot = shortest(w, scratch.cursor_group[best])
+        if best_place == NONE:
+            best_place = shortest(w, scratch.cursor_group[best])
         scratch.cursor_claim[best] = NEVER
-        count = _show(w, env, count, agent.queue_rows, w.jobs[best_slot].queue_place, AT_SHORTEST)
+        count = _show(w, env, count, agent.queue_rows, best_place, AT_SHORTEST)
     return count
 
 

@@ -21,6 +21,7 @@ _WORLD: Any = world_dtype(SIZE_CLASSES[0]).fields
 _COUNTS, _AFTER_COUNTS = (_WORLD[name][1] for name in ("num_nodes", "cell_flavor"))
 _ENV: Any = env_dtype(SIZE_CLASSES[0]).fields
 _QUEUE_JOBS = _ENV["queue_jobs"][1]
+MOST_GROUPS = 16
 MOST_ROWS = 32  # of a table
 
 
@@ -61,6 +62,12 @@ def _ask_for_jobs(w: Any, env: Any, action: int, rows: Any) -> None:
             prefetch(w.jobs[w.free_job])
     if w.free_pod != NONE:
         prefetch(w.pods[w.free_pod])
+    if w.free_pod_set != NONE:
+        prefetch(w.pod_sets[w.free_pod_set])
+    for g in range(min(w.num_groups, MOST_GROUPS)):
+        prefetch(w.groups[g])
+    for place in range(min(env.num_queue_rows, MOST_ROWS)):
+        prefetch_line(w.jobs[env.queue_jobs[place]], CACHE_LINE)
     prefetch(w.before[0])
     prefetch(w.pod_sets_before[0])
     prefetch(w.journal[0])
@@ -75,6 +82,10 @@ def _ask_for_jobs(w: Any, env: Any, action: int, rows: Any) -> None:
 @helper
 def _ask_for_pods(w: Any, env: Any, action: int) -> None:
     """Pods and pod sets of those jobs."""
+    g = w.first_group
+    while g != NONE:
+        prefetch(w.pod_sets[w.jobs[w.groups[g].head].first_pod_set])
+        g = w.groups[g].next
     slot = _acted_on(env, action)
     if slot != NONE:
         prefetch(w.pod_sets[w.jobs[slot].first_pod_set])

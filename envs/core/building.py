@@ -323,7 +323,7 @@ def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> N
     _fill_queues(w, spec, names)
     _fill_tenants(w, spec, names)
     groups = w["groups"]
-    for field in ("root", "head", "next", "prev", "no_room_at"):
+    for field in ("root", "head", "shortest_place", "next", "prev", "no_room_at"):
         groups[field] = NONE
     groups["head_key"] = NEVER
     w["num_groups"] = trace.num_groups

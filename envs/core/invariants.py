@@ -142,6 +142,10 @@ def _waiting_table(world: World) -> Iterator[str]:
             at = int(rows[at]["next"])
         if at != NONE or linked != [slot for *_, slot in sorted(jobs)]:
             yield f"group {group}: slots {[slot for *_, slot in sorted(jobs)]} wait, linked are {linked}"
+        place = int(w["groups"][group]["shortest_place"])
+        shortest = min(jobs, key=lambda job: (int(w["jobs"][job[2]]["claim_ms"]), job))[2]
+        if place != NONE and rows[place]["job"] != shortest:
+            yield f"group {group}: slot {shortest} has the smallest claim, noted is {rows[place]['job']}"
 
 
 def _tenants(world: World) -> Iterator[str]:

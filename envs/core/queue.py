@@ -87,6 +87,7 @@ def enqueue(w: Any, slot: int) -> None:
         group.root = slot
         group.least_claim_ms = job.claim_ms
         _list_waiting(w, slot, NONE, NONE)
+        group.shortest_place = job.queue_place
         _set_head(w, group, slot)
         _link_group(w, job.group)
         return
@@ -110,6 +111,8 @@ def enqueue(w: Any, slot: int) -> None:
             at = here.right
     job.parent = at
     _list_waiting(w, slot, before, after)
+    if job.claim_ms <= group.least_claim_ms:
+        group.shortest_place = job.queue_place if job.claim_ms < group.least_claim_ms else NONE
     while job.parent != NONE and _weight(job.row) > _weight(jobs[job.parent].row):
         _rotate_up(w, group, slot)
     group.least_claim_ms = jobs[group.root].min_claim_ms
@@ -128,6 +131,8 @@ def dequeue(w: Any, slot: int) -> None:
     w.queue_version += 1
     if group.head == slot:
         _set_head(w, group, following(w, slot))
+    if group.shortest_place == job.queue_place:
+        group.shortest_place = NONE
     _unlist_waiting(w, slot)
     while job.left != NONE or job.right != NONE:
         if job.left == NONE:
@@ -176,6 +181,7 @@ def _list_waiting(w: Any, slot: int, before: int, after: int) -> None:
     row.order_key = job.order_key
     row.submit_ms = job.submit_ms
     row.claim_ms = job.claim_ms
+    row.has_parts = job.num_pod_sets > 1
     row.is_gang = job.kind == JobKind.TRAINING and job.min_member > 1
     row.prev = w.jobs[before].queue_place if before != NONE else NONE
     row.next = w.jobs[after].queue_place if after != NONE else NONE
@@ -218,6 +224,8 @@ def _unlist_waiting(w: Any, slot: int) -> None:
         w.waiting[row.prev].next = place
     else:
         w.groups[row.group].head_place = place
+    if w.groups[row.group].shortest_place == w.num_queued:
+        w.groups[row.group].shortest_place = place
     if row.next != NONE:
         w.waiting[row.next].prev = place
 
@@ -247,12 +255,15 @@ def first_with_claim(w: Any, group: int, most_ms: int) -> int:
 
 
 @helper
-def shortest(w: Any, group: int) -> int:
-    """The job of a group with the smallest claim (first in order among equals), or NONE."""
-    root = w.groups[group].root
-    if root == NONE:
-        return NONE
-    return first_with_claim(w, group, w.jobs[root].min_claim_ms)
+def shortest(w: Any, g: int) -> int:
+    """Where in the table of waiting jobs a group's job with the smallest claim is (first in order among equals).
+
+    The group must not be empty. What has been found is remembered.
+    """
+    group = w.groups[g]
+    if group.shortest_place == NONE:
+        group.shortest_place = w.jobs[first_with_claim(w, g, group.least_claim_ms)].queue_place
+    return group.shortest_place
 
 
 @helper

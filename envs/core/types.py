@@ -493,6 +493,7 @@ WAITING = np.dtype(  # the same of every job in a queue; core/queue.py keeps it
         ("gpus_wanted", np.int64),
         ("touch_ms", np.int64),
         ("is_gang", np.bool_),
+        ("has_parts", np.bool_),  # more than one pod set
         ("is_plain", np.bool_),  # queued, without a reservation: as others of its group that are
     ],
     align=True,
@@ -634,16 +635,17 @@ GROUP = np.dtype(  # waiting jobs of one (tenant, shape), in order
     [
         ("root", np.int32),
         ("num_waiting", np.int32),
-        ("tenant", np.int32),
-        ("shape", np.int32),
         ("head", np.int32),  # first job
         ("head_place", np.int32),  # its place in the table of waiting jobs
-        ("head_key", np.int64),  # its order_key and row
-        ("head_row", np.int32),
+        ("head_row", np.int32),  # its row and order_key
+        ("shortest_place", np.int32),  # place of the first with the smallest claim; NONE = to be looked for
+        ("head_key", np.int64),
         ("least_claim_ms", np.int64),  # smallest claim of its jobs
         ("no_room_at", np.int64),  # room_version at which its jobs found no room
         ("next", np.int32),  # list of non-empty groups
         ("prev", np.int32),
+        ("tenant", np.int16),
+        ("shape", np.int16),
     ],
     align=True,
 )
