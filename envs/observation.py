@@ -144,7 +144,7 @@ def log_1_plus(x: float) -> float:
 def take_logs(values: Any, count: int) -> None:
     """Replace the first `count` values x >= 0 by log(1 + x), in a loop of its own: a processor does several at once.
 
-    What stands behind them is replaced too, up to a whole number of `LOGS_AT_ONCE`: the last few one by one take longer.
+    What stands behind them is replaced too, up to whole `LOGS_AT_ONCE`: the last few one by one would take longer.
     """
     for i in range((count + LOGS_AT_ONCE - 1) // LOGS_AT_ONCE * LOGS_AT_ONCE):
         values[i] = log_1_plus(values[i])

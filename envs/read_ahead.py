@@ -67,6 +67,7 @@ def _ask_for_jobs(w: Any, env: Any, action: int, rows: Any) -> None:
     for g in range(min(w.num_groups, MOST_GROUPS)):
         prefetch(w.groups[g])
     for place in range(min(env.num_queue_rows, MOST_ROWS)):
+        prefetch_line(w.jobs[env.queue_jobs[place]], 0)
         prefetch_line(w.jobs[env.queue_jobs[place]], CACHE_LINE)
     prefetch(w.before[0])
     prefetch(w.pod_sets_before[0])

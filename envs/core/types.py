@@ -385,6 +385,7 @@ JOB = in_cache_lines(
         ("is_lifted", np.bool_),  # within a search: taken off its nodes to see what fits then
         ("is_hung", np.bool_),  # hidden: running without progress, although all pods are there
         ("has_stopped", np.bool_),  # within a change: its attempt was ended, roll back
+        ("num_bound", np.int32),
         ("gpus_bound", np.int64),  # requested milli-GPU of bound pods
         # ... and third: running jobs are compared
         ("start_ms", np.int64),  # of the current attempt: when it reached min_member
@@ -394,7 +395,6 @@ JOB = in_cache_lines(
         ("victim_cost", np.int64),  # within a search: cost of stopping it; NEVER = it may not be stopped
         ("cost_of_search", np.int64),  # the search that the cost is of
         ("first_pod", np.int32),
-        ("num_bound", np.int32),
         ("place", np.int32),  # in the table of running jobs
         ("queue_place", np.int32),  # in the table of waiting jobs
         ("preemptions", np.int32),
