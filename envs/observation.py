@@ -117,10 +117,8 @@ HOUR_MS = 3_600_000.0
 WEEK_MS = 7 * 24 * HOUR_MS
 
 
-LOG_STEPS = 128  # steps of the table of logarithms between 1 and 2
-_MIDDLES = 1.0 + (np.arange(LOG_STEPS) + 0.5) / LOG_STEPS
-_MIDDLES[0] = 1.0  # log(1 + 0) is 0
-LOG_TABLE = np.stack([1.0 / _MIDDLES, np.log(_MIDDLES)], axis=1)  # (steps, 2): 1 / c and log c of each step's middle
+ROOT_OF_HALF_BITS = 0x3FE6A09E667F3BCD
+TWO_TO_52, TWO_TO_52_BITS = 4503599627370496.0, 0x4330000000000000
 LOGS_AT_ONCE = 16
 LOG_OF_COUNT = np.log1p(np.arange(256.0))  # log(1 + n)
 
@@ -129,15 +127,16 @@ LOG_OF_COUNT = np.log1p(np.arange(256.0))  # log(1 + n)
 def log_1_plus(x: float) -> float:
     """log(1 + x) of x >= 0 to ten digits; an observation has a hundred of them.
 
-    1 + x = m 2^e with m in [1, 2), taken from its bits; log m = log c + log(1 + r) with c the middle of the step of the
-    table that m lies in, r = m / c - 1 below 1/128, as a series.
+    1 + x = m 2^e with m between the square roots of 1/2 and of 2, taken from its bits; log m = 2 artanh s with
+    s = (m - 1) / (m + 1), which is below .172, as a series.
     """
-    bits = np.float64(1.0 + x).view(np.int64)
-    exponent = (bits >> 52) - 1023
-    mantissa = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000).view(np.float64)
-    step = (bits >> 45) & (LOG_STEPS - 1)
-    r = mantissa * LOG_TABLE[step, 0] - 1.0
-    return exponent * 0.6931471805599453 + LOG_TABLE[step, 1] + r * (1.0 - r * (0.5 - r * (1.0 / 3.0 - r * 0.25)))
+    bits = np.float64(1.0 + x).view(np.int64) - ROOT_OF_HALF_BITS
+    mantissa = np.int64((bits & 0x000FFFFFFFFFFFFF) + ROOT_OF_HALF_BITS).view(np.float64)
+    exponent = np.int64((bits >> 52) | TWO_TO_52_BITS).view(np.float64) - TWO_TO_52  # a number's last bits
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    t = s * s
+    series = 1.0 + t * (1.0 / 3 + t * (1.0 / 5 + t * (1.0 / 7 + t * (1.0 / 9 + t * (1.0 / 11)))))
+    return exponent * 0.6931471805599453 + 2.0 * s * series
 
 
 @helper
@@ -170,6 +169,20 @@ def log_gpus(gpus: int) -> float:
 
 
 @helper
+def sine_and_cosine(turns: float) -> tuple[float, float]:
+    """Of an angle of so many whole turns, to ten digits: Taylor's series within an eighth of a turn of an axis."""
+    quarter = math.floor(4.0 * turns + 0.5)
+    x = (4.0 * turns - quarter) * (math.pi / 2)
+    t = x * x
+    sine = x * (1 - t / 6 * (1 - t / 20 * (1 - t / 42 * (1 - t / 72 * (1 - t / 110)))))
+    cosine = 1 - t / 2 * (1 - t / 12 * (1 - t / 30 * (1 - t / 56 * (1 - t / 90 * (1 - t / 132)))))
+    axis = quarter & 3
+    if axis & 1:
+        sine, cosine = cosine, -sine
+    return (-sine, -cosine) if axis & 2 else (sine, cosine)
+
+
+@helper
 def read_usage_shares(w: Any, shares: Any) -> None:
     """(num_tenants,) each tenant's share of all decayed usage now; the records are unchanged."""
     total = 0.0
@@ -186,10 +199,8 @@ def write_cluster(w: Any, env: Any, agent: Any, out: Any) -> None:
     """Time, load and holes of the whole cluster: one row."""
     share = 1.0 / max(w.gpus_total, 1)
     phase = (w.now_ms + w.time_offset_ms + agent.epoch_ms) / HOUR_MS
-    out[0] = math.sin(phase * (2.0 * math.pi / 24.0))
-    out[1] = math.cos(phase * (2.0 * math.pi / 24.0))
-    out[2] = math.sin(phase * (2.0 * math.pi / 168.0))
-    out[3] = math.cos(phase * (2.0 * math.pi / 168.0))
+    out[0], out[1] = sine_and_cosine(phase / 24.0)
+    out[2], out[3] = sine_and_cosine(phase / 168.0)
     out[4] = w.gpus_held * share
     out[5] = w.gpus_up * share
     out[6] = w.demand * share * 0.25
