@@ -177,11 +177,29 @@ def env_dtype(size: SizeClass) -> np.dtype[Any]:
     )
 
 
+TENANT_SEEN = np.dtype(  # what rows about a tenant and its jobs have in common, as it is shown
+    [
+        # in the order of a queue row
+        ("index", np.float32),  # / tenants; 0 for the agent of one
+        ("entitled", np.float32),  # over the cluster, as the next three
+        ("held", np.float32),
+        ("fair", np.float32),
+        ("gap", np.float32),  # fair - held
+        ("waiting", np.float32),  # / 4
+        ("usage", np.float32),  # share of all decayed usage
+        # of a running row
+        ("over", np.float32),  # held - fair
+        ("is_over", np.float32),
+    ]
+)
+
+
 def scratch_dtype(size: SizeClass) -> np.dtype[Any]:
     """What is needed while rows are chosen and written, and by nobody afterwards: one for each thread."""
     return np.dtype(
         [
-            ("usage_share", np.float64, (size.max_tenants,)),
+            ("usage", np.float64, (size.max_tenants,)),
+            ("tenants", TENANT_SEEN, (size.max_tenants,)),
             ("logs", np.float64, (max(2 * MAX_QUEUE_ROWS, 3 * MAX_RUNNING_ROWS),)),
             # the next job of each group that waits, and the group's smallest claim
             ("cursor", np.int32, (size.max_groups,)),

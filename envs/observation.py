@@ -183,15 +183,28 @@ def sine_and_cosine(turns: float) -> tuple[float, float]:
 
 
 @helper
-def read_usage_shares(w: Any, shares: Any) -> None:
-    """(num_tenants,) each tenant's share of all decayed usage now; the records are unchanged."""
+def read_tenants(w: Any, env: Any, scratch: Any) -> None:
+    """Fill `scratch.tenants`, once for all rows that say something of a tenant; the records are unchanged."""
+    share = 1.0 / max(w.gpus_total, 1)
+    step = 1.0 / max(w.num_tenants, 1) if env.tenant == NONE else 0.0
     total = 0.0
     for k in range(w.num_tenants):
-        record = w.tenants[k]
-        shares[k] = decayed_usage(record.usage, record.held, w.now_ms - record.usage_ms, w.params.half_life_ms)
-        total += shares[k]
+        tenant = w.tenants[k]
+        usage = decayed_usage(tenant.usage, tenant.held, w.now_ms - tenant.usage_ms, w.params.half_life_ms)
+        scratch.usage[k] = usage
+        total += usage
     for k in range(w.num_tenants):
-        shares[k] = shares[k] / total if total > 0.0 else 0.0
+        tenant = w.tenants[k]
+        seen = scratch.tenants[k]
+        seen.index = k * step
+        seen.entitled = tenant.entitled * share
+        seen.held = tenant.held * share
+        seen.fair = tenant.fair * share
+        seen.gap = (tenant.fair - tenant.held) * share
+        seen.waiting = tenant.gpus_waiting * share * 0.25
+        seen.usage = scratch.usage[k] / total if total > 0.0 else 0.0
+        seen.over = (tenant.held - tenant.fair) * share
+        seen.is_over = 1.0 if tenant.held > tenant.fair else 0.0
 
 
 @helper
@@ -231,17 +244,18 @@ def write_tenants(w: Any, env: Any, scratch: Any, rows: int, out: Any) -> None:
         if env.tenant != NONE:  # its own first; of the others what a tenant is told
             k = env.tenant if row == 0 else (row - 1 if row <= env.tenant else row)
         tenant = w.tenants[k]
+        seen = scratch.tenants[k]
         at = row * NUM_TENANT
         out[at] = 1.0
-        out[at + 1] = tenant.entitled * share
-        out[at + 2] = tenant.held * share
-        out[at + 3] = tenant.fair * share
-        out[at + 4] = (tenant.held - tenant.fair) * share
-        out[at + 5] = scratch.usage_share[k]
+        out[at + 1] = seen.entitled
+        out[at + 2] = seen.held
+        out[at + 3] = seen.fair
+        out[at + 4] = seen.over
+        out[at + 5] = seen.usage
         out[at + 6] = tenant.demand * share * 0.25
         out[at + 7] = max(0, tenant.entitled - tenant.held) * share
         out[at + 8] = max(0, tenant.held - tenant.entitled) * share
-        out[at + 10] = tenant.gpus_waiting * share * 0.25
+        out[at + 10] = seen.waiting
         if env.tenant == NONE or env.tenant == k:
             out[at + 9] = log_count(tenant.num_waiting) * 0.1
             age = minutes(w.now_ms - env.oldest[k]) if env.oldest[k] < NEVER else 0.0
@@ -424,7 +438,6 @@ def _show(w: Any, env: Any, count: int, most: int, place: int, why: int) -> int:
 def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
     """One row per job that `choose_queue_rows` has chosen; the masks must have been computed."""
     share = 1.0 / max(w.gpus_total, 1)
-    tenant_step = 1.0 / max(w.num_tenants, 1)
     logs = scratch.logs
     for i in range(env.num_queue_rows):
         job = w.waiting[env.queue_at[i]]
@@ -434,6 +447,7 @@ def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
     for i in range(env.num_queue_rows):
         job = w.waiting[env.queue_at[i]]
         tenant = w.tenants[job.tenant]
+        seen = scratch.tenants[job.tenant]
         why = env.queue_why[i]
         at = i * NUM_QUEUE
         out[at] = 1.0
@@ -451,13 +465,13 @@ def write_queue(w: Any, env: Any, scratch: Any, out: Any) -> None:
         out[at + 12] = log_count(job.starts) * 0.1
         out[at + 13] = env.fits[i]
         out[at + 14] = env.can_make_room[i]
-        out[at + 15] = job.tenant * tenant_step if env.tenant == NONE else 0.0
-        out[at + 16] = tenant.entitled * share
-        out[at + 17] = tenant.held * share
-        out[at + 18] = tenant.fair * share
-        out[at + 19] = (tenant.fair - tenant.held) * share
-        out[at + 20] = tenant.gpus_waiting * share * 0.25
-        out[at + 21] = scratch.usage_share[job.tenant]
+        out[at + 15] = seen.index
+        out[at + 16] = seen.entitled
+        out[at + 17] = seen.held
+        out[at + 18] = seen.fair
+        out[at + 19] = seen.gap
+        out[at + 20] = seen.waiting
+        out[at + 21] = seen.usage
         out[at + 22] = 1.0 if tenant.held + job.gpus_wanted <= tenant.fair else 0.0
         out[at + 23] = log_count(w.groups[job.group].num_waiting) * 0.1
 
@@ -525,7 +539,6 @@ def _loses_less(w: Any, env: Any, loss: int, listed: int, place: int) -> bool:
 def write_running(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> None:
     """One row per running job that `choose_running_rows` has just chosen."""
     share = 1.0 / max(w.gpus_total, 1)
-    tenant_step = 1.0 / max(w.num_tenants, 1)
     logs = scratch.logs
     for i in range(env.num_running_rows):
         job = w.running[env.running_at[i]]
@@ -536,7 +549,7 @@ def write_running(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> None:
     take_logs(logs, 3 * env.num_running_rows)
     for i in range(env.num_running_rows):
         job = w.running[env.running_at[i]]
-        tenant = w.tenants[job.tenant]
+        seen = scratch.tenants[job.tenant]
         run_ms = w.now_ms - job.start_ms
         at = i * NUM_RUNNING
         out[at] = 1.0
@@ -544,10 +557,10 @@ def write_running(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> None:
         out[at + 2] = log_gpus(job.gpus_bound) * 0.2
         out[at + 3] = logs[3 * i] * 0.1
         out[at + 4] = logs[3 * i + 1] * 0.1
-        out[at + 5] = 1.0 if run_ms >= agent.min_run_ms and tenant.held > tenant.fair else 0.0
+        out[at + 5] = seen.is_over if run_ms >= agent.min_run_ms else 0.0
         out[at + 6] = 1.0 if job.claim_ms >= NEVER else min(1.0, logs[3 * i + 2] * 0.1)
-        out[at + 7] = job.tenant * tenant_step if env.tenant == NONE else 0.0
-        out[at + 8] = (tenant.held - tenant.fair) * share
+        out[at + 7] = seen.index
+        out[at + 8] = seen.over
         out[at + 9] = log_count(job.preemptions) * 0.1
 
 
@@ -557,8 +570,8 @@ def write_observation(w: Any, env: Any, agent: Any, scratch: Any, out: Any) -> N
     refresh_shares(w)
     for i in range(len(out)):
         out[i] = 0.0
-    if agent.tenant_rows > 0 or agent.shows_queue:
-        read_usage_shares(w, scratch.usage_share)
+    if agent.tenant_rows > 0 or agent.shows_queue or agent.shows_running:
+        read_tenants(w, env, scratch)
     at = 0
     if agent.shows_cluster:
         write_cluster(w, env, agent, out[at : at + NUM_CLUSTER])
