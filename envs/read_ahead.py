@@ -10,18 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.envs.agent import env_dtype
 from gangline.envs.core.compiled import helper, inlined
-from gangline.envs.core.events import ARRIVAL, FIRST_NODE
-from gangline.envs.core.prefetch import prefetch, prefetch_line
+from gangline.envs.core.events import ARRIVAL, FIRST_NODE, job_entity
+from gangline.envs.core.prefetch import prefetch, prefetch_element, prefetch_first, prefetch_line
 from gangline.envs.core.types import CACHE_LINE, NONE, SIZE_CLASSES, world_dtype
 
 # the same in all size classes: arrays whose length depends on the class come after them
 _WORLD: Any = world_dtype(SIZE_CLASSES[0]).fields
 _COUNTS, _AFTER_COUNTS = (_WORLD[name][1] for name in ("num_nodes", "cell_flavor"))
-_ENV: Any = env_dtype(SIZE_CLASSES[0]).fields
-_QUEUE_JOBS = _ENV["queue_jobs"][1]
-MOST_GROUPS = 16
 MOST_ROWS = 32  # of a table
 
 
@@ -44,7 +40,7 @@ def _ask_for_counts(w: Any, env: Any, action: int) -> None:
         prefetch_line(w, at)
     prefetch(w.heap[0])
     prefetch_line(env, 0)
-    prefetch_line(env, _QUEUE_JOBS + 4 * max(action - 1, 0))
+    prefetch_element(env.queue_jobs, max(action - 1, 0))
 
 
 @helper
@@ -52,37 +48,42 @@ def _ask_for_jobs(w: Any, env: Any, action: int, rows: Any) -> None:
     """The jobs of the action and of the next event, the tables of jobs, and where changes are noted."""
     slot = _acted_on(env, action)
     if slot != NONE:
-        prefetch(w.jobs[slot])
+        _ask_for_job(w, slot)
     slot = _next_job(w)
     if slot != NONE:
-        prefetch(w.jobs[slot])
+        _ask_for_job(w, slot)
     elif w.heap_size > 0 and w.heap[0].entity == ARRIVAL:
         prefetch(rows[w.next_row])
         if w.free_job != NONE:
-            prefetch(w.jobs[w.free_job])
+            _ask_for_job(w, w.free_job)
     if w.free_pod != NONE:
         prefetch(w.pods[w.free_pod])
     if w.free_pod_set != NONE:
         prefetch(w.pod_sets[w.free_pod_set])
-    for g in range(min(w.num_groups, MOST_GROUPS)):
-        prefetch(w.groups[g])
-    for place in range(min(env.num_queue_rows, MOST_ROWS)):
-        prefetch_line(w.jobs[env.queue_jobs[place]], 0)
-        prefetch_line(w.jobs[env.queue_jobs[place]], CACHE_LINE)
+    for row in range(min(env.num_queue_rows, MOST_ROWS)):
+        job = w.jobs[env.queue_jobs[row]]
+        prefetch_line(job, 0)
+        prefetch_line(job, CACHE_LINE)
+    prefetch_first(w.groups, min(w.num_groups, MOST_ROWS))
+    prefetch_first(w.waiting, min(w.num_queued, MOST_ROWS))
+    prefetch_first(w.running, min(w.num_running, MOST_ROWS))
     prefetch(w.before[0])
     prefetch(w.pod_sets_before[0])
     prefetch(w.journal[0])
     prefetch_line(w.probe[0], 0)
     prefetch_line(w.scratch[0], 0)
-    for place in range(min(w.num_queued, MOST_ROWS)):
-        prefetch(w.waiting[place])
-    for place in range(min(w.num_running, MOST_ROWS)):
-        prefetch(w.running[place])
+
+
+@helper
+def _ask_for_job(w: Any, slot: int) -> None:
+    """A job, and the place of its event."""
+    prefetch(w.jobs[slot])
+    prefetch_element(w.heap_place, job_entity(w, slot))
 
 
 @helper
 def _ask_for_pods(w: Any, env: Any, action: int) -> None:
-    """Pods and pod sets of those jobs."""
+    """Pod sets of waiting jobs that could start, and pods of the job that ends."""
     g = w.first_group
     while g != NONE:
         prefetch(w.pod_sets[w.jobs[w.groups[g].head].first_pod_set])
@@ -92,9 +93,12 @@ def _ask_for_pods(w: Any, env: Any, action: int) -> None:
         prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
     slot = _next_job(w)
     if slot != NONE:
-        prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
-        if w.jobs[slot].first_pod != NONE:
-            prefetch(w.pods[w.jobs[slot].first_pod])
+        job = w.jobs[slot]
+        prefetch(w.pod_sets[job.first_pod_set])
+        if job.first_pod != NONE:
+            prefetch(w.pods[job.first_pod])
+        if job.is_listed and w.running[job.place].node != NONE:
+            prefetch(w.nodes[w.running[job.place].node])
 
 
 @helper

@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import types as nbt
 from numba.extending import intrinsic
 
+from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import CACHE_LINE
 
 _READ, _KEEP, _DATA = 0, 3, 1  # what llvm.prefetch is told
@@ -21,9 +22,9 @@ def _ask(builder: Any, address: Any) -> None:
     builder.call(request, [address, number(_READ), number(_KEEP), number(_DATA)])
 
 
-def _bytes_of(builder: Any, record: Any) -> Any:
-    """Address of a record's first byte."""
-    return builder.bitcast(record, ir.IntType(8).as_pointer())
+def _ask_at(builder: Any, beginning: Any, offset: Any) -> None:
+    """Emit one for the line of a byte."""
+    _ask(builder, builder.gep(builder.bitcast(beginning, ir.IntType(8).as_pointer()), [offset]))
 
 
 @intrinsic
@@ -31,10 +32,9 @@ def prefetch(typing_context: Any, record: Any) -> Any:
     """Begin to load a record, first byte to last; nothing waits for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        first = _bytes_of(builder, arguments[0])
         size = signature.args[0].size
         for offset in [*range(0, size - 1, CACHE_LINE), size - 1]:
-            _ask(builder, builder.gep(first, [ir.IntType(64)(offset)]))
+            _ask_at(builder, arguments[0], ir.IntType(64)(offset))
         return context.get_dummy_value()
 
     return nbt.void(record), generate
@@ -45,7 +45,32 @@ def prefetch_line(typing_context: Any, record: Any, offset: Any) -> Any:
     """Begin to load the cache line that is `offset` bytes from the beginning of a record."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _ask(builder, builder.gep(_bytes_of(builder, arguments[0]), [arguments[1]]))
+        _ask_at(builder, arguments[0], arguments[1])
         return context.get_dummy_value()
 
     return nbt.void(record, nbt.int64), generate
+
+
+@intrinsic
+def _prefetch_byte(typing_context: Any, array: Any, offset: Any) -> Any:
+    """Begin to load the cache line that is `offset` bytes from the beginning of a contiguous array."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        _ask_at(builder, data, arguments[1])
+        return context.get_dummy_value()
+
+    return nbt.void(array, nbt.int64), generate
+
+
+@helper
+def prefetch_element(array: Any, i: int) -> None:
+    """Begin to load the cache line in which an element begins."""
+    _prefetch_byte(array, i * array.itemsize)
+
+
+@helper
+def prefetch_first(array: Any, count: int) -> None:
+    """Begin to load the first elements of an array."""
+    for offset in range(0, count * array.itemsize, CACHE_LINE):
+        _prefetch_byte(array, offset)
