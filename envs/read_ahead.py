@@ -85,20 +85,29 @@ def _ask_for_job(w: Any, slot: int) -> None:
 def _ask_for_pods(w: Any, env: Any, action: int) -> None:
     """Pod sets of waiting jobs that could start, and pods of the job that ends."""
     g = w.first_group
-    while g != NONE:
-        prefetch(w.pod_sets[w.jobs[w.groups[g].head].first_pod_set])
+    for _ in range(MOST_ROWS):
+        if g == NONE:
+            break
+        _ask_for_pod_set(w, w.groups[g].head)
         g = w.groups[g].next
     slot = _acted_on(env, action)
     if slot != NONE:
-        prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
+        _ask_for_pod_set(w, slot)
     slot = _next_job(w)
     if slot != NONE:
         job = w.jobs[slot]
-        prefetch(w.pod_sets[job.first_pod_set])
+        _ask_for_pod_set(w, slot)
         if job.first_pod != NONE:
             prefetch(w.pods[job.first_pod])
         if job.is_listed and w.running[job.place].node != NONE:
             prefetch(w.nodes[w.running[job.place].node])
+
+
+@helper
+def _ask_for_pod_set(w: Any, slot: int) -> None:
+    """A job's first pod set."""
+    if w.jobs[slot].first_pod_set != NONE:
+        prefetch(w.pod_sets[w.jobs[slot].first_pod_set])
 
 
 @helper

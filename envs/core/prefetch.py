@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,6 +13,11 @@ from gangline.envs.core.compiled import helper
 from gangline.envs.core.types import CACHE_LINE
 
 _READ, _KEEP, _DATA = 0, 3, 1  # what llvm.prefetch is told
+
+
+def _emitted(function: Callable[..., Any]) -> Any:
+    """`numba.extending.intrinsic`, which for a type checker is called with the typing context."""
+    return intrinsic(function)
 
 
 def _ask(builder: Any, address: Any) -> None:
@@ -27,20 +33,23 @@ def _ask_at(builder: Any, beginning: Any, offset: Any) -> None:
     _ask(builder, builder.gep(builder.bitcast(beginning, ir.IntType(8).as_pointer()), [offset]))
 
 
-@intrinsic
+@_emitted
 def prefetch(typing_context: Any, record: Any) -> Any:
     """Begin to load a record, first byte to last; nothing waits for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         size = signature.args[0].size
-        for offset in [*range(0, size - 1, CACHE_LINE), size - 1]:
+        offsets = [*range(0, size, CACHE_LINE)]
+        if size % CACHE_LINE:  # it may begin within a line, and end in one more
+            offsets.append(size - 1)
+        for offset in offsets:
             _ask_at(builder, arguments[0], ir.IntType(64)(offset))
         return context.get_dummy_value()
 
     return nbt.void(record), generate
 
 
-@intrinsic
+@_emitted
 def prefetch_line(typing_context: Any, record: Any, offset: Any) -> Any:
     """Begin to load the cache line that is `offset` bytes from the beginning of a record."""
 
@@ -51,7 +60,7 @@ def prefetch_line(typing_context: Any, record: Any, offset: Any) -> Any:
     return nbt.void(record, nbt.int64), generate
 
 
-@intrinsic
+@_emitted
 def _prefetch_byte(typing_context: Any, array: Any, offset: Any) -> Any:
     """Begin to load the cache line that is `offset` bytes from the beginning of a contiguous array."""
 
