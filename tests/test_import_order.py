@@ -50,7 +50,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "agent": (("gangline.envs.agent",), (*CORE, "transition", "reward")),
     "action": (("gangline.envs.action",), (*CORE, "agent")),
     "stepping": (
-        ("gangline.envs.stepping",),
+        ("gangline.envs.stepping", "gangline.envs.read_ahead"),
         (*CORE, "agent", "observation", "action", "transition", "reward"),
     ),
     "worlds": (("gangline.envs.worlds",), WORLD),
