@@ -43,7 +43,6 @@ from gangline.envs.core.types import (
     NONE,
     RESET_BOUNDARY,
     SCHEDULE_ROW,
-    SCRATCH,
     ErrorCode,
     SizeClass,
     world_dtype,
@@ -454,18 +453,8 @@ class Batch:
 
     def state(self) -> dict[str, Any]:
         """Everything that can change, for `restore`: of each world what is in use, not the scratch."""
-        worlds = []
-        for w in self.worlds:
-            used = {"jobs": int(w["jobs_used"]), "pods": int(w["pods_used"]), "pod_sets": int(w["pod_sets_used"])}
-            worlds.append(
-                {
-                    name: w[name][: used[name]].copy() if name in used else np.copy(w[name])
-                    for name in self.worlds.dtype.names or ()
-                    if name not in SCRATCH
-                }
-            )
         return {
-            "worlds": worlds,
+            "worlds": [building.state_of(w) for w in self.worlds],
             "envs": self.envs.copy(),
             "members": self.members.copy(),
             "rows": self._own_rows.copy(),
@@ -482,15 +471,8 @@ class Batch:
         """
         if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
             raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
-        self.worlds["stoppable_of"] = 0
-        self.worlds["candidates_of"] = 0  # what a search has noted before belongs to another state
         for w, saved in zip(self.worlds, state["worlds"], strict=True):
-            for name, values in saved.items():
-                if values.shape != w[name].shape:
-                    w[name][: len(values)] = values
-                else:
-                    w[name] = values
-        self.worlds["jobs"]["cost_of_search"] = 0
+            building.restore_state(w, saved)
         self.envs[:] = state["envs"]
         self.members[:] = state["members"]
         self._rows_per_env = state["rows_per_env"]

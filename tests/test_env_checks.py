@@ -1,7 +1,9 @@
 """What Gymnasium and Stable-Baselines3 ask of an environment, on every preset; and what we ask beyond that."""
 
 import importlib.util
+import os
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -17,10 +19,11 @@ from gangline.envs.config import load_world, preset_names
 from gangline.envs.core.compiled import kernel
 from gangline.envs.core.invariants import broken_invariants
 from gangline.envs.core.preemption import can_make_room, enough_is_stoppable, plan_make_room
-from gangline.envs.core.types import NEVER, JobState
+from gangline.envs.core.types import JOB, NEVER, JobState
 from gangline.envs.errors import GanglineError
 
 PRESETS = preset_names()
+DATA = Path(os.environ.get("GANGLINE_DATA", Path(__file__).resolve().parents[2] / "shared/data"))
 NO_PICTURES = importlib.util.find_spec("matplotlib") is None  # rgb_array and human need it
 # the largest world keeps its size, its episodes are cut short: a step there is no different
 SHORTER = {"datacenter": {"episode.horizon_h": 2, "episode.warm_h": 0.5}}
@@ -172,11 +175,11 @@ def _without_scratch(env, state):
     """Nodes, tenants, queues and live jobs of a state: what an action could change."""
     import pickle
 
-    records = np.frombuffer(pickle.loads(state)[0], env.batch.worlds.dtype)[0]
-    used = int(records["jobs_used"])
-    jobs = records["jobs"][:used]
-    parts = [records[f].tobytes() for f in ("nodes", "tenants", "queues", "totals")]
-    return parts[:-1] + [jobs[f].tobytes() for f in ("state", "num_bound", "gpus_bound", "starts", "eligible_ms")]
+    fields = pickle.loads(state)[0]
+    jobs = np.frombuffer(fields["jobs"], JOB)
+    return [fields[f] for f in ("nodes", "tenants", "queues")] + [
+        jobs[f].tobytes() for f in ("state", "num_bound", "gpus_bound", "starts", "eligible_ms")
+    ]
 
 
 def test_actions_out_of_range_are_counted_not_raised():
@@ -514,3 +517,15 @@ def test_bad_settings_are_one_line_that_says_what_came_and_what_was_expected(ove
     with pytest.raises(GanglineError) as error:
         make(world, **overrides)
     assert want in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not (DATA / "philly.csv.gz").exists(), reason="the Philly trace is not here (GANGLINE_DATA)")
+@pytest.mark.parametrize("world", ["philly64", "philly128", "philly256"])
+def test_an_agent_that_only_waits_does_not_fill_a_world(world):
+    batch = Batch(load_world(world, **{"workload.name": "philly", "workload.path": str(DATA / "philly.csv.gz")}), 1)
+    assert batch.source.most_jobs <= batch.size.max_jobs
+    batch.reset_one(0, 0, {})
+    batch.begin(0, 1)
+    while not batch.envs[0]["truncated"]:
+        batch.step(0, 1)  # action 0
+    assert batch.worlds[0]["num_jobs"] > batch.worlds[0]["totals"]["num_arrived"] / 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ from gangline.envs.core.types import (
     ONE_GPU,
     PAGE,
     SCHEDULE_ROW,
+    SCRATCH,
     SIZE_CLASSES,
     ChangeKind,
     JobKind,
@@ -290,10 +293,59 @@ def size_class_for(spec: WorldSpec, trace: JobTrace, live_jobs: int | None = Non
 
 
 def new_records(count: int, kind: np.dtype[Any]) -> np.ndarray:
-    """(count,) records of zeros, the first at the beginning of a page of memory."""
-    room = np.zeros(count * kind.itemsize + PAGE, np.uint8)
-    first = -room.ctypes.data % PAGE
-    return room[first : first + count * kind.itemsize].view(kind)
+    """(count,) records of zeros, the first at the beginning of a page of memory.
+
+    A record is mostly room for what a world might hold. Only pages that are written take memory, therefore: none is
+    set aside in advance, and none is a large one, as numpy would ask for.
+    """
+    size = count * kind.itemsize
+    if not hasattr(mmap, "MAP_PRIVATE"):  # no Unix
+        room = np.zeros(size + PAGE, np.uint8)
+        first = -room.ctypes.data % PAGE
+        return room[first : first + size].view(kind)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    memory = mmap.mmap(-1, max(size, PAGE), flags=flags)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, kind, count)
+
+
+IN_USE = {  # arrays of a world of which no more is in use than a count says
+    "jobs": "jobs_used",
+    "pods": "pods_used",
+    "pod_sets": "pod_sets_used",
+    "waiting": "num_queued",
+    "running": "num_running",
+    "heap": "heap_size",
+}
+
+
+def state_of(w: np.void) -> dict[str, bytes]:
+    """Everything of a record that can change, by field: what is in use, and no scratch."""
+    return {
+        name: (w[name][: int(w[IN_USE[name]])] if name in IN_USE else w[name]).tobytes()
+        for name in w.dtype.names or ()
+        if name not in SCRATCH
+    }
+
+
+def restore_state(w: np.void, state: Mapping[str, bytes]) -> None:
+    """Return a record to a state that `state_of` has read from one of the same size class.
+
+    Raises:
+        ValueError: it was another size class.
+    """
+    if len(state["nodes"]) != w["nodes"].nbytes or len(state["groups"]) != w["groups"].nbytes:
+        raise ValueError("the state belongs to a world of another size class")
+    for name, saved in state.items():
+        field = w[name]
+        if isinstance(field, np.ndarray):  # field by field takes ten times as long
+            field.view(np.uint8).reshape(-1)[: len(saved)] = np.frombuffer(saved, np.uint8)
+        else:
+            w[name] = np.frombuffer(saved, field.dtype)[0]
+    w["stoppable_of"] = w["candidates_of"] = 0  # what a search has noted before belongs to another state
+    w["jobs"][: int(w["jobs_used"])]["cost_of_search"] = 0
 
 
 def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> None:

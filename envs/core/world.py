@@ -231,14 +231,15 @@ class World:
 
     def get_state(self) -> bytes:
         """Everything that can change, as bytes for `set_state`."""
-        return pickle.dumps((self.records.tobytes(), self.log[: int(self.record["log_used"])].tobytes()))
+        return pickle.dumps((building.state_of(self.record), self.ended().tobytes()))
 
     def set_state(self, state: bytes) -> None:
         """Return to a state of this world, or of one built from the same spec and trace."""
-        records, log = pickle.loads(state)
-        if len(records) != self.records.nbytes:
-            raise GanglineError("the state belongs to a world of another size class")
-        self.records.view(np.uint8).reshape(-1)[:] = np.frombuffer(records, np.uint8)
+        record, log = pickle.loads(state)
+        try:
+            building.restore_state(self.record, record)
+        except ValueError as error:
+            raise GanglineError(str(error)) from None
         written = np.frombuffer(log, LOG_ROW)
         self.log[: len(written)] = written
 
