@@ -35,6 +35,7 @@ from gangline.envs.core.placement import Rule
 from gangline.envs.core.preemption import VictimRule
 from gangline.envs.core.queue import QueueOrder
 from gangline.envs.core.spec import WorldSpec
+from gangline.envs.core.state import restore_state, state_of
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import (
     DECISION,
@@ -454,7 +455,7 @@ class Batch:
     def state(self) -> dict[str, Any]:
         """Everything that can change, for `restore`: of each world what is in use, not the scratch."""
         return {
-            "worlds": [building.state_of(w) for w in self.worlds],
+            "worlds": [state_of(w) for w in self.worlds],
             "envs": self.envs.copy(),
             "members": self.members.copy(),
             "rows": self._own_rows.copy(),
@@ -472,7 +473,7 @@ class Batch:
         if len(state["worlds"]) != self.num_envs or state["envs"].dtype != self.envs.dtype:
             raise ValueError(f"the state is of {len(state['worlds'])} environments, expected {self.num_envs}")
         for w, saved in zip(self.worlds, state["worlds"], strict=True):
-            building.restore_state(w, saved)
+            restore_state(w, saved)
         self.envs[:] = state["envs"]
         self.members[:] = state["members"]
         self._rows_per_env = state["rows_per_env"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ from gangline.envs.core.types import (
     ONE_GPU,
     PAGE,
     SCHEDULE_ROW,
-    SCRATCH,
     SIZE_CLASSES,
     ChangeKind,
     JobKind,
@@ -309,43 +308,6 @@ def new_records(count: int, kind: np.dtype[Any]) -> np.ndarray:
         with contextlib.suppress(OSError):  # a kernel without large pages
             memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, kind, count)
-
-
-IN_USE = {  # arrays of a world of which no more is in use than a count says
-    "jobs": "jobs_used",
-    "pods": "pods_used",
-    "pod_sets": "pod_sets_used",
-    "waiting": "num_queued",
-    "running": "num_running",
-    "heap": "heap_size",
-}
-
-
-def state_of(w: np.void) -> dict[str, bytes]:
-    """Everything of a record that can change, by field: what is in use, and no scratch."""
-    return {
-        name: (w[name][: int(w[IN_USE[name]])] if name in IN_USE else w[name]).tobytes()
-        for name in w.dtype.names or ()
-        if name not in SCRATCH
-    }
-
-
-def restore_state(w: np.void, state: Mapping[str, bytes]) -> None:
-    """Return a record to a state that `state_of` has read from one of the same size class.
-
-    Raises:
-        ValueError: it was another size class.
-    """
-    if len(state["nodes"]) != w["nodes"].nbytes or len(state["groups"]) != w["groups"].nbytes:
-        raise ValueError("the state belongs to a world of another size class")
-    for name, saved in state.items():
-        field = w[name]
-        if isinstance(field, np.ndarray):  # field by field takes ten times as long
-            field.view(np.uint8).reshape(-1)[: len(saved)] = np.frombuffer(saved, np.uint8)
-        else:
-            w[name] = np.frombuffer(saved, field.dtype)[0]
-    w["stoppable_of"] = w["candidates_of"] = 0  # what a search has noted before belongs to another state
-    w["jobs"][: int(w["jobs_used"])]["cost_of_search"] = 0
 
 
 def fill_record(w: np.void, spec: WorldSpec, names: Names, trace: JobTrace) -> None:

@@ -938,6 +938,14 @@ SCRATCH = (  # fields of a world that hold nothing between two changes
     "scratch",
     "probe",
 )
+IN_USE = {  # arrays of a world of which no more is in use than a count says
+    "jobs": "jobs_used",
+    "pods": "pods_used",
+    "pod_sets": "pod_sets_used",
+    "waiting": "num_queued",
+    "running": "num_running",
+    "heap": "heap_size",
+}
 RESET_BOUNDARY = "heap"  # the first field of a world that need not be cleared
 
 AGAIN = -1  # `next` of a decision: ask once more at this instant

@@ -16,6 +16,7 @@ import numpy as np
 
 from gangline.envs.core import building, driver
 from gangline.envs.core.spec import ChangeSpec, Command, JobSpec, LiveSpec, WorldSpec
+from gangline.envs.core.state import restore_state, state_of
 from gangline.envs.core.trace import JobTrace
 from gangline.envs.core.types import (
     DECISION,
@@ -231,13 +232,13 @@ class World:
 
     def get_state(self) -> bytes:
         """Everything that can change, as bytes for `set_state`."""
-        return pickle.dumps((building.state_of(self.record), self.ended().tobytes()))
+        return pickle.dumps((state_of(self.record), self.ended().tobytes()))
 
     def set_state(self, state: bytes) -> None:
         """Return to a state of this world, or of one built from the same spec and trace."""
         record, log = pickle.loads(state)
         try:
-            building.restore_state(self.record, record)
+            restore_state(self.record, record)
         except ValueError as error:
             raise GanglineError(str(error)) from None
         written = np.frombuffer(log, LOG_ROW)
